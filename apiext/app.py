@@ -125,7 +125,7 @@ YAML = "apiext.documents.yaml_text"
 """Module that a thread imports once the server is ready, since requests may contain YAML (decision 36)."""
 
 Announce = Callable[[Config, launch.Ready], None]
-"""Called once the server serves."""
+"""A function that is called as soon as the server is ready."""
 
 
 def run(config: Config, warn: cli.Warn, announce: Announce = launch.announce) -> int:
@@ -146,9 +146,9 @@ def run(config: Config, warn: cli.Warn, announce: Announce = launch.announce) ->
 
 
 def _end(code: int) -> int:
-    """Return the exit code, and end the process soon.
+    """Return the exit code, and end the process after at most limits.THREADS_END seconds.
 
-    Do not wait for threads that still compute for requests that timed out.
+    The process does not wait longer for threads that still compute for requests that timed out.
     """
     last = threading.Timer(limits.THREADS_END, os._exit, (code,))
     last.daemon = True
@@ -487,7 +487,7 @@ class Application:
     ) -> dict[str, Callable[[], str]]:
         """Return name of a health check → function that returns its error.
 
-        The result is empty if the check passes. See HLT-002.
+        An empty error means that the check passes. See HLT-002.
         """
 
         def etcd() -> str:
@@ -572,7 +572,7 @@ async def _follow_accounts(store: CachedStore) -> None:
 def _find_in(store: CachedStore) -> Find:
     """Return a function that finds the objects to which tokens are bound.
 
-    It caches their records.
+    The function caches the records of these objects.
     """
     seen: dict[tuple[str, str, str], tuple[Entry, Record]] = {}  # (resource, namespace, name) → (entry, record)
 

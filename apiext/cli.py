@@ -313,7 +313,10 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
 
 
 def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> None:
-    """Warn if a flag allows more concurrent requests than the processes can have connections."""
+    """Warn if a flag allows more concurrent requests than the processes may open files.
+
+    Each connection needs a file.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = {
         "max-requests-inflight": config.requests.max_inflight,
@@ -379,9 +382,9 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     """Join a flag with its value by ``=`` if argparse would parse the value as a flag.
 
     In Go, the argument after a flag is its value, even if it begins with a dash. But a boolean flag does not take the
-    next argument. If a flag with two dashes follows, this function appends ``=true`` to the boolean flag. Otherwise, if
-    the following argument contains a blank, such as ``--feature-gates=A=true, B=true``, argparse would parse it as the
-    value of the boolean flag.
+    next argument. So if a flag with two dashes follows a boolean flag, this function appends ``=true`` to the boolean
+    flag. Without this, argparse would parse a following flag that contains a blank, such as
+    ``--feature-gates=A=true, B=true``, as the value of the boolean flag.
     """
     takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
     switches = {option for flag in FLAGS if flag.switch for option in flag.options}
@@ -610,7 +613,7 @@ def _workers(text: str, *, shared: bool) -> int:
 def _cores() -> int:
     """Return the number of cores for this process.
 
-    It is the scheduler's number, or the control group's if that is smaller.
+    The number is that of the scheduler, or that of the control group if it is smaller.
     """
     found = len(os.sched_getaffinity(0))
     try:

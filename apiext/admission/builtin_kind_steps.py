@@ -43,7 +43,8 @@ async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLook
     """Set the priority and the preemption policy of a new pod from its priority class.
 
     A pod without a class gets the default class, or upstream's default values if there is none. Deny a pod that sets
-    other values than its class, or whose class does not exist. An update without these fields gets their stored values.
+    other values than its class, or whose class does not exist. An update without one of these fields gets the stored
+    value of the field.
     """
     if attributes.resource != PODS:
         return
@@ -279,9 +280,9 @@ async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLo
 
 
 async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a change of certificate or conditions, unless the user may sign for the signer.
+    """Deny a change of the certificate or the conditions by a user without permission to sign.
 
-    This is the permission to sign for the signer of the request.
+    The user needs the permission ``sign`` for the signer of the certificate request.
     """
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
@@ -297,7 +298,7 @@ async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLoo
 async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Deny requests for client certificates of the group system:masters.
 
-    No authorizer can restrict this group. Also deny a request that cannot be parsed.
+    No authorizer can restrict this group. Also deny a request for a client certificate that cannot be parsed.
     """
     spec = new.get("spec") or {}
     if spec.get("signerName") != _CLIENT_SIGNER:

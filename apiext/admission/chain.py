@@ -61,9 +61,9 @@ P = TypeVar("P", bound=Plugin)
 class Phase(NamedTuple, Generic[P]):
     """The plug-ins that apply to an operation on a resource, in order, in one phase.
 
-    The phase is mutating or validating. Each write adds a duration of zero to the distributions in ``passed``. They
-    belong to the plug-ins that do not apply and are not Configurable. If no plug-in applies, ``passed`` also has the
-    distribution of the phase.
+    The phase is mutating or validating. ``passed`` has the distributions of the plug-ins that do not apply and are not
+    Configurable. If no plug-in applies, ``passed`` also has the distribution of the phase. Each write adds a zero
+    duration to these distributions.
     """
 
     plugins: tuple[P, ...]

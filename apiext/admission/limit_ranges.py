@@ -48,7 +48,7 @@ async def check_limits(attributes: Attributes, new: Document, lookup: ObjectLook
 def _is_limited(attributes: Attributes) -> bool:
     """Report whether limits apply to a write.
 
-    They do not apply to updates of pods, except resizes. They do not apply to updates of an object during its deletion.
+    Limits apply to no update of a pod except a resize, and to no update of an object during its deletion.
     """
     old = attributes.old
     if old is not None and (old.get("metadata") or {}).get("deletionTimestamp"):

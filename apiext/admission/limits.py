@@ -1,6 +1,7 @@
 """Limits of admission plug-ins."""
 
-# Bytes of JSON of a mutation by a policy, and of the mutated object. Beyond: the mutation fails.
+# Bytes of JSON of a mutation by a policy, and of the mutated object. Beyond: the mutation fails, and the failurePolicy
+# decides whether the write is denied.
 MAX_MUTATED = 6 * 1024 * 1024
 # Warnings that admission adds to a write. Beyond: the server drops further warnings.
 MAX_WARNINGS_ADDED = 64
@@ -10,15 +11,16 @@ WRITES_MATCHED = 4_096
 # Cached descriptions of the kind and resource of a write, for AdmissionReviews. Beyond: the least recently used is
 # evicted.
 FORMS_SEEN = 256
-# CEL cost units of an expression on the event loop. Beyond: the server evaluates it in a thread.
+# CEL cost units of one evaluation on the event loop. Beyond: the server evaluates the expression again, in a thread.
 ADMISSION_CEL_INLINE = 5_000
 # Nodes of an expression whose code is generated on the event loop (5 milliseconds). Beyond: a thread generates it.
 ADMISSION_CODE_INLINE = 400
-# CEL cost units of the match conditions of one webhook or policy. Beyond: the evaluation fails. Upstream:
-# RuntimeCELCostBudgetMatchConditions.
+# CEL cost units of the match conditions of one webhook or policy for one write. Beyond: the evaluation fails, and the
+# failurePolicy decides whether the write is denied. Upstream: RuntimeCELCostBudgetMatchConditions.
 ADMISSION_CONDITIONS = 2_500_000
 # CEL cost units of all validations of a policy for one parameter, of all its audit annotations, or of one mutation.
-# Beyond: the evaluation fails. Upstream: RuntimeCELCostBudget.
+# Beyond: the evaluation fails, and the failurePolicy decides whether the write is denied. Upstream:
+# RuntimeCELCostBudget.
 ADMISSION_EXPRESSIONS = 10_000_000
 # Bytes of the result of a messageExpression. Beyond: the server ignores the result. Upstream:
 # MaxEvaluatedMessageExpressionSizeBytes.

@@ -92,7 +92,10 @@ class NoNamespace(Exception):
 
 
 class BoundPolicy(Struct, Generic[C], frozen=True):
-    """A policy that matches a write, the Form in which it matches, and one of its bindings."""
+    """A policy that matches a write, and one of its bindings.
+
+    ``form`` is the Form (attributes.py) of the write in which the policy matches.
+    """
 
     policy: Policy[C]
     binding: Binding
@@ -189,7 +192,7 @@ class PolicyRun(Generic[C]):
     async def params(self, bound: BoundPolicy[C]) -> list[View | None]:
         """Return the parameters of a binding, [None] without paramKind or paramRef.
 
-        Raise an error of UNUSABLE.
+        Raise one of the errors in UNUSABLE.
         """
         namespace = self.attributes.plugin_namespace
         return await self._params.find(bound.policy.param_kind, bound.binding.param, namespace, self.loop_budget)

@@ -71,7 +71,8 @@ class Log:
         if self._batches is not None:
             self._batches.put(event)
             return None
-        # events are written in order, so a request that waits for its last event also waits for its first event
+        # In mode ``blocking``, a request does not wait for its first event: events are written in order, so a request
+        # that waits for its last event also waits for its first event.
         return self._add(event, wait=self.strict or event.stage != RECEIVED)
 
     async def stop(self) -> None:

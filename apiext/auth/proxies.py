@@ -22,19 +22,20 @@ OVERLAP = (
 
 
 class ProxyError(ValueError):
-    """Flags with which every client could choose its user."""
+    """The error of flags with which every client could choose its user."""
 
 
 class Proxies:
     """Trusted proxies: clients with a certificate of the configured CA.
 
-    If names are configured, the certificate must have one of them.
+    If names are configured, the common name of the certificate must be one of them.
     """
 
     def __init__(self, config: ProxyConfig, client_ca: str) -> None:
         """Read the certificates of the CAs.
 
-        Raise OSError for unreadable files, ValueError for invalid files, and ProxyError for CAs that overlap.
+        Raise OSError for unreadable files, and ValueError for invalid files. Raise ProxyError if proxies and clients
+        have a CA in common, and no names are configured.
         """
         self._config = config
         self._own = _certificates(config.ca_file)
@@ -47,7 +48,7 @@ class Proxies:
         self._clients = _certificates(client_ca)
 
     def holder(self, connection: ssl.SSLObject) -> Holder:
-        """Return the Holder of the client certificate of a connection.
+        """Return the Holder (authentication.py) of the client certificate of a connection.
 
         The TLS handshake has verified the certificate with one of the CAs. Raises ValueError for a malformed
         certificate.

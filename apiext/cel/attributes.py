@@ -1,7 +1,8 @@
-"""Attributes: selections and indexes that begin with a variable, a result or a conditional.
+"""Attributes: chains of selections and indexes, such as ``self.spec.items[0]``.
 
-They form a chain. A step (evaluation.Step) evaluates a node of the expression. A frame finds variables. A tracker
-counts the cost, and has a stack of values, since the cost of a call depends on its arguments.
+A chain begins with a variable, a result or a conditional. A step (evaluation.Step) evaluates a node of the expression.
+A frame finds variables. A tracker counts the cost, and has a stack of values, since the cost of a call depends on its
+arguments.
 """
 
 import math

@@ -40,7 +40,10 @@ def go_name(raw: Any) -> str:
 
 
 def raw_of(value: Value) -> Any:
-    """Return a CEL value as decoded data: a scalar as it is, the data of a view, else a Native."""
+    """Return a CEL value as decoded data: a scalar as it is, the data of a view, else a Native.
+
+    Return None for a view without decoded data, such as the sum of two sets.
+    """
     if type(value) in (str, int, float, bool):
         return value
     if isinstance(value, View):

@@ -1,6 +1,6 @@
-"""Compile RE2 programs with the extension module of google-re2.
+"""Compile RE2 programs with the private extension module of google-re2.
 
-Its public API is the fallback.
+The public API of google-re2 is the fallback.
 """
 
 from functools import cache
@@ -20,9 +20,9 @@ class Api(NamedTuple):
 
 @cache
 def api() -> Api:
-    """Return the classes of google-re2's extension module, else those of ``public``.
+    """Return the classes of google-re2's extension module.
 
-    Those of ``public`` are returned if google-re2 has changed the module.
+    If a release of google-re2 has changed this module, return the classes of ``public``.
     """
     try:
         from re2 import _re2  # imported on first use: it takes 2.6 MB

@@ -36,7 +36,7 @@ class Fault:
 class Broken(Exception):
     """The error of an input on which upstream's code panics, such as an unhashable key.
 
-    It ends the evaluation.
+    This error ends the evaluation.
     """
 
 
@@ -48,7 +48,8 @@ def no_overload(*_: Value) -> Fault:
 def unlike(value: Value, function: str, *kinds: type) -> Fault:
     """Return the fault of an operand with an unsupported type.
 
-    For the types in ``kinds``, and for strings and times, the text does not contain the name of the function.
+    For the types in ``kinds``, and for strings, timestamps and durations, the text does not contain the name of the
+    function.
     """
     known = type(value) in kinds or type(value) in (str, Timestamp, Duration)
     return no_overload() if known else Fault(f"no such overload: {function}")
@@ -385,8 +386,8 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
 def equal_directly(one: Value, other: Value) -> "bool | Fault":
     """Return whether two values are equal, as upstream's Equal of the first value decides.
 
-    For null, ``equal`` returns False. If ``one`` is a View or Special, this function calls ``one.same(None)`` instead,
-    which may return a fault.
+    If only ``other`` is null, ``equal`` returns False. This function then calls ``one.same(None)`` if ``one`` is a View
+    or Special; ``same`` may return a fault.
     """
     if type(one) is Fault:
         return one

@@ -40,7 +40,7 @@ from apiext.cel.values import (
 def view(raw: Any, declared: Declared) -> Value:
     """Return decoded JSON as a value of its declared type.
 
-    Return a fault if it does not have this type.
+    Return a fault if the JSON does not have this type.
     """
     if raw is None:
         return None if declared.nullable else Fault("invalid data, got null for schema with nullable=false")
@@ -478,7 +478,8 @@ class ObjectView(DeclaredView):
     def traversal(self, cost: Callable[[Value], int]) -> int:
         """Return the cost of reading all fields.
 
-        An undeclared field costs 2. A null field costs 1 plus the cost of its name.
+        An undeclared field costs 2. The cost of a declared field is that of its name plus that of its value, which is 1
+        for null.
         """
         total = 0
         for name, raw in self.raw.items():

@@ -66,7 +66,7 @@ def server(request: pytest.FixtureRequest) -> Target:
 def reference_server(server: Target) -> Target:
     """Return ``server`` for the recorded scenarios.
 
-    They need no server of their own, since they create all their objects.
+    The scenarios need no server of their own, since they create all their objects.
     """
     return server
 
@@ -144,10 +144,9 @@ def why_skipped(config: pytest.Config) -> str:
 
 
 def _missing_root(config: pytest.Config) -> str:
-    """Return a reason if a test failed because the server lacks a built-in group.
+    """Return a reason if another implementation lacks a built-in group that the test needs.
 
-    A request of the test then got a 404. Otherwise, return an empty text. On a server of this project, which has
-    all groups that tests need, such a 404 is never a reason.
+    A request of the test got a 404. Return an empty text without such a request, and for a server of this project.
     """
     for found in filter(None, map(_BUILT_IN.match, sorted(http_client.absent))):
         root = _CORE if found["core"] else found["all"] or f"/apis/{found['group']}"
@@ -159,9 +158,10 @@ def _missing_root(config: pytest.Config) -> str:
 
 
 def _decision(config: pytest.Config) -> str:
-    """Return a reason if the answer is one from which this project differs on purpose.
+    """Return a reason if another implementation gave an answer that decided.yaml lists.
 
-    The answer is that of another implementation. Otherwise, return an empty text. The decisions are in decided.yaml.
+    From these answers this project differs on purpose. Return an empty text for other answers and on a server of this
+    project.
     """
     for answer in tuple(http_client.answers):
         one = decision(answer.status, answer.text)

@@ -131,6 +131,7 @@ def test_an_empty_list_in_place_of_a_missing_list_is_no_change(api: Client) -> N
 )
 def test_a_strategic_merge_patch_that_makes_an_odd_schema(api: Client, properties: Any, told: str) -> None:
     # upstream: in the message of a type error, the path begins at the type with its own decoder
+    # So the expected paths of type errors begin at JSONSchemaProps.
     wanted = definition(fresh_group())
     path = f"{DEFINITIONS}/{establish(api, wanted)['metadata']['name']}"
     (version,) = wanted["spec"]["versions"]

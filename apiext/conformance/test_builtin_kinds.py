@@ -47,9 +47,10 @@ _UNWRITTEN: dict[str, set[str]] = defaultdict(set)
 
 
 def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
-    """Return the object after a controller has written the field at the kind's ``settles``.
+    """Return the object after a controller has written a certain field.
 
-    Return it at once if the kind has no ``settles``, or if an earlier call found that no controller writes the field.
+    ``settles`` of the kind is the path of the field. Return the object at once if the kind has no ``settles``, or if an
+    earlier call found that no controller of the server writes the field.
     """
     if "settles" not in kind or kind["settles"] in _UNWRITTEN[api.url]:
         return document

@@ -138,7 +138,10 @@ SELECTORS = {
 @pytest.mark.rows("RV-011", "SEL-001")
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_objects_are_selected_by_name_in_all_namespaces(api: Client, kind: str) -> None:
-    """Informers follow one object by its name (upstream: TestNameInFieldSelector)."""
+    """Test the selectors with which informers follow one object.
+
+    Upstream: TestNameInFieldSelector.
+    """
     name = f"life-{secrets.token_hex(4)}"
     first, second = f"{name}-1", f"{name}-2"
     for namespace in (first, second):

@@ -30,9 +30,9 @@ def brief(event: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.fixture
 def marking(api: Client) -> None:
-    """Skip a test of bookmarks if the server's etcd cannot report the progress of watches.
+    """Skip a test of bookmarks if the server gets no progress reports from its etcd.
 
-    Versions of etcd before 3.4.25 cannot.
+    kube-apiserver does not request these reports from etcd before 3.4.31, and from 3.5.0 to 3.5.12.
     """
     asked = DEFINITIONS + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=no%3Dsuch"
     if b"storage feature RequestWatchProgress is disabled" in api.request("GET", asked).raw:

@@ -182,9 +182,9 @@ class Migrations:
             await self._run(migration)
 
     async def _begin(self, migration: _Migration) -> None:
-        """Set the condition of the definition, with its generation.
+        """Set the condition StorageMigrating of the definition, with the definition's generation.
 
-        Then set the migration to Running.
+        Then set the condition Running of the migration.
         """
 
         def mark(document: Document) -> Document:
@@ -201,8 +201,8 @@ class Migrations:
     async def _set_checkpoint(self, migration: _Migration) -> None:
         """Set the checkpoint: the revision after which no server writes another version.
 
-        At this revision, this server has the current definition. Other servers must use it, too, since each write
-        compares the guard key of the definition (see ``guards``).
+        At this revision, this server has the current definition. Other servers must use this definition, too, since
+        each write compares the guard key of the definition (verbs/guarded.py).
         """
         group, resource = migration.resource.group, migration.resource.resource
         found = self._find(migration) and await self._serving.refresh(group, resource)
@@ -258,12 +258,12 @@ class Migrations:
             await self._set_condition(migration, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
 
     async def _record_result(self, migration: _Migration) -> None:
-        """Write the result into the condition of the definition.
+        """Write the result of a migration into the condition of the definition.
 
-        After a success, remove old versions from storedVersions.
-
-        If the generation of the definition has changed, storedVersions stay. Change nothing if the condition belongs to
-        another migration, since another server may have completed this migration and begun the next.
+        Then set the condition Running of the migration to False. After a success, remove old versions from
+        storedVersions, unless the generation of the definition has changed. If the condition belongs to another
+        migration, do not change the definition, since another server may have completed this migration and begun the
+        next.
         """
         marked = False
 
@@ -348,7 +348,7 @@ class Migrations:
         return 200, ""
 
     async def _read_current(self, work: _Pass, entry: Entry) -> Entry | None:
-        """Return the stored object.
+        """Read an object from the store after a failed request; return None if it is deleted.
 
         A 404 does not prove a deletion, since the resource may not have been served.
         """
@@ -443,7 +443,7 @@ def _version(served: ServedResource) -> ServedVersion:
 def _losses(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[str, list[str]]:
     """Return the uid of an object, and the paths of fields that the storage version would prune.
 
-    Return no paths for versions that are not in ``plan.compared``.
+    Return no paths for an object in a version that is not in ``plan.compared``.
     """
     document: Any = orjson.loads(entry.raw)
     version = str(document.get("apiVersion", "")).rpartition("/")[2]

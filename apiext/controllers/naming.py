@@ -36,9 +36,9 @@ class _Run:
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
-        """Report whether this run has processed the definition or has passed its place.
+        """Report whether this run has processed a definition, or has passed its place.
 
-        The place is that in the order of ``Due``.
+        The place of the definition is that of ``due`` in the order of decisions.
         """
         late, revision, name = due
         return name in self._processed or revision <= self._processed_up_to[late]
@@ -73,8 +73,8 @@ class Naming:
 
     Because of this order, two servers that decide at the same time never accept one name for two definitions. A cache
     gets changes in the order of revisions. So a server that has read the newer of two definitions has also read the
-    older definition, and writes the older definition first. If both servers write it, the second write conflicts. Its
-    server decides nothing more in this group until it has read the first write.
+    older definition, and writes the older definition first. If both servers write it, the second write conflicts. The
+    server of the second write decides nothing more in this group until it has read the first write.
 
     A definition whose accepted names a client removed is decided first. A server for which these names are free has
     read the removal, so it also decides this definition first. Only a server that has started after the removal does

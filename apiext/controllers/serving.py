@@ -1,7 +1,8 @@
 """Build the catalog from stored definitions. No other module sets ``LiveCatalog.current``.
 
 ``Facts`` (definitions.py) are the fields of a stored definition that controllers need. The guard of a definition is a
-key of the store that each write of its objects compares; a ``Permit`` (guards.py) is the content of a guard.
+key of the store. Each transaction that stores an object of the definition compares the revision of this key. A
+``Permit`` (guards.py) is the content of a guard.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class Recent:
 
     The server usually needs the schemas of these versions one after the other, and each needs the decoded definition.
 
-    It is thread-safe: at worst, two threads decode the same definition.
+    The cache is thread-safe: at worst, two threads decode the same definition.
     """
 
     __slots__ = ("_cached", "_loop", "_scheduled", "_used")
@@ -138,9 +139,8 @@ class Serving:
         self._loop = Loop("serving", self.reconcile, width=8)
         self._pending: set[str] = set()  # names of definitions that were not processed since the start
         self._synced = asyncio.Event()
-        self._awaited_deletions: dict[
-            str, int
-        ] = {}  # name → revision of its terminating guard; no deletionTimestamp yet
+        # definitions with a terminating guard, but without a deletionTimestamp: name → revision of the guard
+        self._awaited_deletions: dict[str, int] = {}
         self._listeners: list[Callable[[str], None]] = []
         self.peers: Peers | None = None
 
@@ -188,7 +188,7 @@ class Serving:
         """Update the catalog with the newest definition and guard, and return the resource.
 
         Return None if the resource is not served. A caller whose write failed with GuardChanged validates again with
-        the result. Raises StoreErrors.
+        the result. Raises StoreError.
         """
         found = self._live.current.resource(group, resource)
         if found is not None and found.builtin:
@@ -203,7 +203,7 @@ class Serving:
         return self._live.current.resource(group, resource)
 
     def holds(self, resource: ServedResource) -> bool:
-        """Report whether the cached guard still has the revision of this resource."""
+        """Report whether the guard in the cache still has the guard revision of this resource."""
         found = self._guards.cached(f"{resource.resource}.{resource.group}")
         return found is not None and found.revision == resource.definition.guard_revision
 
@@ -253,8 +253,8 @@ class Serving:
     async def everywhere(self, written: GroupResource | None = None) -> None:
         """Wait until all workers use the same configuration as this worker.
 
-        Definitions, roles and webhooks, for example, are configuration. ``written`` is the resource of the written
-        object. If it is not configuration, do not wait.
+        Wait at most storage_limits.FRESH_WAIT seconds. Definitions, roles and webhooks, for example, are configuration.
+        ``written`` is the resource of the written object. If it is not configuration, do not wait.
         """
         if self.peers is not None:
             await self.peers.everywhere(written)

@@ -37,10 +37,10 @@ def distinct_names(names: Names) -> set[Name]:
 
 
 class NameIndex:
-    """Index of definitions by accepted names, and of undecided ones by requested names.
+    """Indexes of all definitions by accepted names, and of undecided ones by requested names.
 
-    See is_decided. The cost of a change is proportional to the names of one definition, independent of the size of
-    its group.
+    A definition is undecided if ``is_decided`` returns False. The cost of a change is proportional to the names of one
+    definition, independent of the size of its group.
     """
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ class NameIndex:
     def put(self, name: str, group: str, definition: CustomResourceDefinition | None) -> list[str]:
         """Add or replace the definition ``name``, or remove it if ``definition`` is None.
 
-        Its accepted names count in ``group``. Return the names of other undecided definitions: those that request a
-        name which this change has reserved or released.
+        The accepted names of the definition count in ``group``. Return the names of other undecided definitions: those
+        that request a name which this change has reserved or released.
         """
         before, had, has = self._known.pop(name, None), set[Name](), set[Name]()
         if before is not None:

@@ -1,6 +1,6 @@
 """Common code of the protobuf forms of OpenAPI v2 and v3.
 
-They use the message types of the library gnostic.
+Both forms use the message types of the library gnostic.
 """
 
 from collections.abc import Callable, Mapping

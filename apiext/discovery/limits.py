@@ -1,4 +1,5 @@
 """Limits of discovery."""
 
-# Cached parts of OpenAPI documents that versions share. Beyond: the least recently used part is evicted.
+# Parts of OpenAPI v3 documents that versions share, in each of four caches. Beyond: the least recently used part is
+# evicted.
 DOCUMENTS_KEPT = 64

@@ -20,8 +20,8 @@ TERM = 2  # raft term in all responses, as in a new etcd with one member
 class Record(Struct, frozen=True, gc=False):
     """The state of a key at one revision, without the value. ``version`` 0 is a deletion.
 
-    ``lease`` is the id of the lease, 0 if there is none. For a deletion it is the index of the deletion in the
-    revision. The garbage collector does not track records, since there are very many.
+    ``lease`` is the id of the lease, 0 if there is none. For a deletion, ``lease`` is the index of the deletion among
+    all deletions of its revision. The garbage collector does not track records, since there are very many.
     """
 
     revision: int
@@ -174,7 +174,7 @@ def read_txn(raw: bytes) -> Txn:
 def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
     """Decode the reads of a transaction whose compare failed.
 
-    Return (key, True if the value is not requested) for each read.
+    Return (key, True if the value is not requested) for each read. Raise EtcdError for a read of another form.
     """
     found = []
     for operation in otherwise:
@@ -214,7 +214,7 @@ def _bytes(value: bytes | int | None) -> bytes:
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int]]:
     """Yield (tag, bytes or integer) for each field of a message.
 
-    Raise IndexError or TypeError for malformed bytes.
+    Raise IndexError or TypeError for malformed bytes, and EtcdError for a field number above 15.
     """
     at, size = 0, len(raw)
     while at < size:

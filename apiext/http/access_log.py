@@ -36,7 +36,7 @@ class AccessLog:
     def put(self, line: dict[str, Any], started: float) -> None:
         """Queue the line of a request that ends now.
 
-        ``started`` is its begin in the time of the event loop.
+        ``started`` is the time of the event loop at which the request began.
         """
         took = round((time.monotonic() - started) * 1000, 3)  # loop.time() is older: the event loop caches it
         text = self._text("info", f"{line.get('method')} {line.get('uri')}", {**line, "milliseconds": took})

@@ -36,7 +36,7 @@ _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 class _Package(ModuleType):
     """The package ``aiohttp`` before it has run.
 
-    It has only its version, and the modules that are imported already.
+    The package then has only its version, and the modules that are imported already.
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -17,21 +17,22 @@ from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 KEY, SEED = 0, 1
 """The kinds of an encrypted data key: an AES-GCM key, or a seed from which the key of each value is derived."""
 
-# The tag of the encrypted data, the first field in Go's order. The bytes after this field are equal in all values that
-# have the same data key.
+# The tag of the encrypted data, which is the first field in Go's order. The bytes after this field are equal in all
+# values that have the same data key.
 _DATA = b"\x0a"
 MALFORMED = "proto: cannot parse invalid wire-format data"
 
 
 class InvalidEnvelope(ValueError):
-    """A stored value or a response of a plug-in is invalid. The text is upstream's."""
+    """The error of an invalid stored value or response of a plug-in. The text is upstream's."""
 
 
 class Envelope(NamedTuple):
     """A parsed stored value.
 
-    ``data`` is the encrypted object, ``source`` the encrypted data key, ``kind`` its kind. ``key_id`` is the id of the
-    key with which the plug-in has encrypted the data key. ``digest`` is equal for all values with the same data key.
+    ``data`` is the encrypted object, ``source`` the encrypted data key, and ``kind`` the kind of this key, KEY or SEED.
+    ``key_id`` is the id of the key with which the plug-in has encrypted the data key. All values with the same data key
+    have the same ``digest``.
     """
 
     data: bytes

@@ -77,7 +77,7 @@ def too_long(limit: int, unit: str = "bytes") -> str:
 
 
 def dns1123_label(text: str) -> list[str]:
-    """Return the validation errors of an RFC 1123 label (namespace names)."""
+    """Return the validation errors of an RFC 1123 label, such as a namespace name."""
     faults = _length(text, MAX_LABEL, "characters")
     if not _IS_LABEL(text):
         faults.append("must not contain dots" if dns_like(text) else _LABEL_ERROR)
@@ -85,7 +85,7 @@ def dns1123_label(text: str) -> list[str]:
 
 
 def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
-    """Return the validation errors of an RFC 1123 subdomain (object names, groups).
+    """Return the validation errors of an RFC 1123 subdomain, such as an object name or a group.
 
     ``unit`` is the unit of length in the error text: characters or bytes.
     """
@@ -96,7 +96,7 @@ def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
 
 
 def dns1035_label(text: str) -> list[str]:
-    """Return the validation errors of an RFC 1035 label (plural names, versions)."""
+    """Return the validation errors of an RFC 1035 label, such as a plural name or a version."""
     faults = _length(text, MAX_LABEL, "characters")
     if not _IS_LABEL_1035(text):
         faults.append(_LABEL_1035_ERROR)
@@ -139,7 +139,7 @@ def label_value(text: str) -> list[str]:
 
 
 def is_plain(text: str) -> bool:
-    """Report whether the text is a qualified name without prefix and a label value."""
+    """Report whether the text is valid both as a name without a prefix and as a label value."""
     return _IS_PLAIN(text) is not None
 
 

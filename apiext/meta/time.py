@@ -1,6 +1,6 @@
 """Parse and print times and durations as Kubernetes does.
 
-These are RFC 3339 in seconds, Go durations, and ages in tables.
+The forms are RFC 3339 in seconds or microseconds, Go durations, and ages in tables.
 """
 
 import re

@@ -98,7 +98,9 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 
 
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
-    """Return errors of embedded resources at and below a node, also of unchanged ones (MET-005).
+    """Return the errors of embedded resources at and below a node (MET-005).
+
+    The result contains the errors of resources that an update does not change.
 
     Type errors occur if ``coerce`` was not called before, as for the result of an apply. They also occur if ``coerce``
     with ``drop_invalid`` has left ``metadata`` that is not an object. Return at most one error more than a response

@@ -23,7 +23,7 @@ class PathError(ValueError):
 def follow(path: str, node: Structural, *, arrays: bool = True) -> tuple[str, Structural]:
     """Return the path as errors print it, and the schema of its field.
 
-    Raise PathError if the path refers to no field of the schema. If ``arrays`` is false, raise it also for brackets.
+    Raise PathError if the path refers to no field of the schema, or if it has brackets and ``arrays`` is false.
     """
     tokens = _tokens(path)
     text = ""

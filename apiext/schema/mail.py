@@ -128,10 +128,7 @@ class _Scanner:
         return bool(content)
 
     def mailbox(self, groups: bool) -> int:
-        """Consume one address or, if ``groups`` is true, perhaps a group.
-
-        Return the number of addresses.
-        """
+        """Consume an address (or a group, if ``groups`` is true); return the number of addresses."""
         self.skip_space()
         if not self.rest:
             raise _NotMail

@@ -47,13 +47,13 @@ SECONDS = HistogramFamily(
 
 
 class MaskedError(ValueError):
-    """A rule without effect, since an earlier rule applies to its resources."""
+    """The error of a rule without effect, since an earlier rule applies to its resources."""
 
 
 class Provider(Struct, frozen=True):
     """A kind of encryption and its keys.
 
-    ``identity`` has no keys; the keys of ``kms`` are in ``service``.
+    ``identity`` has no keys. ``kms`` has a ``service``, the key management plug-in, instead of ``keys``.
     """
 
     kind: str

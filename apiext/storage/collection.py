@@ -148,8 +148,8 @@ class Collection:
         an object of the namespace cannot be read.
         """
         state, history = self.state, self.feed.history
-        # A watch with initial events must send all objects, so an unreadable object is an error. Between "\0" and "\0"
-        # there is no key: then only an unfilled collection is an error.
+        # A watch that begins with all objects must read all of them, so an unreadable object is an error. For any other
+        # watch only an unfilled collection is an error: the range from "\0" to "\0" contains no key.
         state.require_readable(*bounds(group.namespace) if initial and selected is None else ("\0", "\0"))
         if start is not None and not initial and start > state.revision:
             raise FutureRevision(start, state.revision)
@@ -174,7 +174,7 @@ class Collection:
     def set_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> None:
         """Use an encryption configuration.
 
-        If plug-ins have its keys, the collection may lag behind the store.
+        If plug-ins have its keys, the collection may lag behind the store while it waits for a plug-in.
         """
         self.values.switch(encryption)
         if encryption is not None and encryption.waits:

@@ -79,7 +79,7 @@ _NAMES = {str: "string", bool: "bool", int: "number", float: "number", dict: "ob
 
 
 class ConfigurationError(ValueError):
-    """An invalid configuration, with the reason as message."""
+    """The error of an invalid configuration; its text is the reason."""
 
 
 class Loaded(Struct, frozen=True):
@@ -124,7 +124,7 @@ def hash_of(raw: bytes) -> str:
 
 
 def parse(raw: bytes, path: str) -> tuple[Rule, ...]:
-    """Parse the rules of a file; raise ConfigurationError. ``path`` is for the message only."""
+    """Parse the rules of a file; raise ConfigurationError. Only error texts use ``path``."""
     try:
         document = _document(raw)
     except ValueError as error:
@@ -170,7 +170,10 @@ def _document(raw: bytes) -> Mapping[str, Any]:
 
 
 def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Iterator[str]:
-    """Yield an error for each unknown field; raise DecodeError for a field of a wrong type."""
+    """Yield an error for each unknown field.
+
+    Raise DecodeError for a field of a wrong type, and ValueError for an invalid duration.
+    """
     known = _STRUCTS[struct]
     for name in sorted(value):
         field_path = fields.child(path, name)
@@ -312,7 +315,7 @@ def _provider_errors(provider: Mapping[str, Any], path: str, names: list[str]) -
 def _provider_error(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
     """Return the error of a provider.
 
-    The text contains its fields in the order of Go's struct, without secrets.
+    The text contains the fields of the provider in the order of Go's struct, without secrets.
     """
     redacted = orjson.dumps({name: _redacted(provider.get(kind), kind) for kind, name in _GO_NAMES.items()}).decode()
     return FieldError(fields.INVALID, path, f"Invalid value: {redacted}: {why}")

@@ -20,12 +20,12 @@ EVENTS_KEPT = 100
 CONVERTED_CACHE_BYTES = 8 * 1024 * 1024
 # Age of the oldest object in the cache of converted objects, in seconds. Beyond: the cache is cleared.
 CONVERTED_CACHE_SECONDS = 1.0
-# Bytes of cached JSON of single objects. Beyond: the oldest JSON is evicted.
+# Bytes of cached JSON of single objects, for all resources together. Beyond: the oldest JSON is evicted.
 VIEW_BYTES = 12 * 1024 * 1024
 # Bytes of stored values decoded in one iteration of the event loop. Beyond: the work continues in the next iteration.
 CHECKED_BYTES = 512 * 1024
-# Cached representations of a list segment, such as table rows, besides JSON. Beyond: the oldest representation is
-# evicted.
+# Representations other than JSON, such as table rows, that the server caches for one list segment. Beyond: the oldest
+# representation is evicted.
 FORMS = 2
 # Bytes of events read from etcd for one resumed watch. Beyond: the watch request fails with 410, and the client lists
 # again.
@@ -40,16 +40,19 @@ SEGMENT_BYTES = 1024 * 1024
 MEMORY_RESERVE = 48 * 1024 * 1024
 # Bytes of the indexes of all collections. Beyond: unused indexes are dropped, and no new index is built.
 INDEXES_BYTES = 64 * 1024 * 1024
-# Labels and fields of a collection that selectors have tested without an index; a second test builds an index. Beyond:
-# the first test of the oldest one no longer counts.
+# Labels and fields of one collection that the server records as tested by one selector; a second selector that tests
+# one of them builds its index. Beyond: the oldest record is dropped.
 INDEX_CANDIDATES = 256
-# Indexes read for one selector. Beyond: the remaining conditions are tested for each object.
+# Conditions of one selector for which the server reads an index; it uses the index that finds the fewest objects.
+# Beyond: the server reads no index for the remaining conditions, and tests them on each object that it finds.
 INDEXES_AT_ONCE = 3
 # Bookmark periods without use of an index. Beyond: the index is dropped.
 INDEX_IDLE = 10
-# Values of an index tested in one iteration of the event loop. Beyond: the index is not used.
+# Different values of an index that a condition tests one by one, in one iteration of the event loop. Beyond: the index
+# is not used for this condition.
 INDEX_VALUES = 5_000
-# Keys sorted in one iteration of the event loop. Beyond: all objects are filtered in key order instead.
+# Keys found by an index that the server sorts in one iteration of the event loop. Beyond: it filters all objects in key
+# order instead.
 INDEX_SORTED = 2_000
 # Values of a selector's condition in the routing table of events. Beyond: each event is tested with the selector.
 ROUTE_VALUES = 16
@@ -59,11 +62,12 @@ PUMP_SLICE = 64
 INITIAL_BYTES = 32 * 1024 * 1024
 # Events that a group of watches encodes as one block. Beyond: another block follows.
 BLOCK_EVENTS = 256
-# Blocks cached while watches of a group catch up. Beyond: all cached blocks are dropped.
+# Blocks of encoded events that one group of watches caches. Beyond: the group drops all its cached blocks.
 BLOCKS_CACHED = 4
 # Bytes of encoded events in one block, that is, in one write to a watch. Beyond: another block follows.
 PUMP_BLOCK = 256 * 1024
-# Progress requests without a response. Beyond: the server writes a key whose event reports progress.
+# Progress requests to etcd, one after the other, while reads wait for a revision. Beyond: the server writes a key whose
+# watch event shows the progress.
 PROGRESS_REQUESTS = 3
 # Collections read into the cache at a time. Beyond: further collections wait.
 FILL_PARALLEL = 8
@@ -71,8 +75,8 @@ FILL_PARALLEL = 8
 ENCRYPT_INLINE = 32 * 1024
 # Bytes encrypted or decrypted without a release of the interpreter lock. Beyond: another block follows.
 ENCRYPTED_AT_ONCE = 64 * 1024
-# Used fraction of the quota, for a store in this process. Beyond: the server logs a warning, and a store that was out
-# of space still refuses writes.
+# Size of a store in this process, as a fraction of its quota. Beyond: the server logs a warning, and a store that was
+# out of space still refuses writes.
 ETCD_NEARLY_FULL = 0.9
 # Unreadable objects that the error of a list names. Beyond: further objects are left out. Upstream: the same.
 ERRORS_LISTED = 100
@@ -80,14 +84,15 @@ ERRORS_LISTED = 100
 FAULT_BYTES = 1024
 # Objects of a page read from etcd. Beyond: another page follows.
 ETCD_PAGE = 500
-# Objects of the first page of a read without a limit, when their sizes are unknown. Beyond: another page follows.
+# Objects of the first page of a read without a limit, since the sizes of objects are not known yet. Beyond: another
+# page follows.
 ETCD_FIRST_PAGE = 16
 # Bytes of a page read from etcd, as estimated from the previous page. Beyond: the page has fewer objects.
 PART_BYTES = 4 * 1024 * 1024
 # Bytes of stored objects of a list that one call converts. Beyond: another call converts the remaining objects.
 CONVERTED_AT_ONCE = 16 * 1024 * 1024
-# Fraction of the time to live: objects that are written within this time share an etcd lease, see also LEASE_SHARED.
-# Beyond: objects get another lease. Upstream: the same.
+# Fraction of the time to live: objects with the same time to live that are written within this time share an etcd
+# lease, see also LEASE_SHARED. Beyond: objects get another lease. Upstream: the same.
 LEASE_SHARE = 0.05
 # Maximal seconds between writes of objects that share an etcd lease, if LEASE_SHARE allows more. Beyond: objects get
 # another lease. Upstream: the same.

@@ -86,10 +86,10 @@ class Routes:
         self._labels: dict[Hashable, _Row] = {}  # label → groups
 
     def add(self, group: Routed, namespace: str | None, term: Term | None) -> None:
-        """Deliver the changes of a namespace for which a term holds to a group.
+        """Add a route: from now on, a group gets the changes of a namespace for which a term holds.
 
         None as ``namespace`` means all namespaces, and None as ``term`` means all changes. If the term lists no values,
-        or too many, deliver all changes of the namespace; the group tests each change.
+        or too many, the group gets all changes of the namespace, and tests each of them.
         """
         values = _values(term)
         if term is None or values is None:

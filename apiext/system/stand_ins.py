@@ -16,8 +16,8 @@ _ORIGIN = "_origin"
 class StandIn(ModuleType):
     """A stand-in for a module, or for a name in a module.
 
-    Each attribute of a stand-in for a module is a stand-in, too, except special names such as ``__path__``. The module
-    is imported when such an attribute is called, or when an attribute of it is read.
+    Each attribute of a stand-in for a module is a stand-in for a name, except special names such as ``__path__``. The
+    module is imported when the stand-in for a name is called, or when an attribute of this stand-in is read.
     """
 
     def __init__(self, module: str, attribute: str = "") -> None:

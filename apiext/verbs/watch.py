@@ -54,7 +54,7 @@ class Frames(Protocol):
     def failed(self) -> Callable[[StatusError], bytes]:
         """Return the function error → ERROR event that ends a stream.
 
-        The event is sent if objects of the stream cannot be encoded.
+        The event is sent, for example, if an object of the stream cannot be encoded.
         """
 
     @property
@@ -68,7 +68,7 @@ class Frames(Protocol):
     def first(self) -> Callable[[Entry], bytes] | None:
         """Return the function entry → bytes of an initial event.
 
-        Return None to encode initial events as other events.
+        Return None if ``frame`` also encodes the initial events.
         """
 
     @property
@@ -89,8 +89,8 @@ class Frames(Protocol):
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
     """Start a watch: register the sink, and send the beginning of the stream.
 
-    It raises StatusError only before it has sent anything. A compacted revision raises a 410, which http sends as the
-    stream's only event (RV-009).
+    This function raises StatusError only before it has sent anything. For a compacted revision it raises a 410, which
+    http sends as the stream's only event (RV-009).
     """
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
@@ -127,7 +127,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 def _fault(frames: Frames, error: Exception) -> bytes:
     """Return the ERROR event for an object that cannot be encoded.
 
-    Usually another program has stored the object.
+    Usually another program has stored this object.
     """
     if isinstance(error, WrongVersion):
         return frames.failed(status.unknown(error.named))
@@ -140,7 +140,10 @@ def _fault(frames: Frames, error: Exception) -> bytes:
 async def _convert_some(
     verbs: Verbs, call: Call, options: ListOptions, selection: Selection, collection: Collection
 ) -> None:
-    """Convert a watch's first objects before it opens: a failing webhook causes a 500 (VER-008)."""
+    """Convert the first objects of a watch before its start, if a webhook converts objects.
+
+    If the webhook fails, raise a 500 (VER-008).
+    """
     begins = options.resource_version in ("", "0") or options.send_initial_events
     if call.served.codec.converts and begins and options.send_initial_events is not False:
         entries = None
@@ -220,8 +223,8 @@ async def _expect(
 ) -> None:
     """End a watch with an ERROR 410 if the store does not reach its start revision in time.
 
-    The wait is at most limits.AHEAD_WAIT. After a restore of an older state, the ERROR is sent immediately for a
-    revision that the restore has lost, so that the client lists again. Without the ERROR, the client would wait until
+    The wait is at most limits.AHEAD_WAIT seconds. After a restore of an older state, the ERROR is sent immediately for
+    a revision that the restore has lost, so that the client lists again. Without the ERROR, the client would wait until
     the store reaches that revision again.
     """
     if start > store.fills.lost and await store.reaches(start, limits.AHEAD_WAIT):

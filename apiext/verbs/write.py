@@ -125,9 +125,9 @@ class Update(Struct):
         return new, raw
 
     def _changed(self, part: EndpointPart, entry: Entry) -> tuple[Document, View, Document]:
-        """Return (stored object, part of the endpoint, changed part with its managedFields).
+        """Return (stored object, its part that the endpoint shows, this part after the change).
 
-        The endpoint returns the second part.
+        The changed part has its new managedFields.
         """
         call, raw = self.call, entry.raw
         old = call.served.codec.decode(raw, entry.revision)
@@ -169,10 +169,7 @@ class Update(Struct):
         return new, call.served.codec.to_store(new)
 
     def _whole_object(self, part: EndpointPart, old: View, shown: Document) -> Document:
-        """Return the complete object with the changed part and the fields that the server sets.
-
-        Only the server sets these fields.
-        """
+        """Return the complete object with the changed part and the fields that the server sets."""
         call = self.call
         new = part.embed(call, old, shown)
         metadata.fill_on_update(new, old)
@@ -199,7 +196,7 @@ class Update(Struct):
     def _check_revision(self, shown: View, revision: int) -> None:
         """Raise a 409 if the given resourceVersion is not that of the object (WRI-005, UPD-004).
 
-        Raise a 500 if it is not a number, and a 422 if it is missing but required.
+        Raise a 500 if it is not a number, and a 422 if it is missing or 0, but required.
         """
         call = self.call
         given = shown["metadata"].get("resourceVersion") or ""

@@ -40,7 +40,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = Buffer()
         self._parser = AnswerParser(self._buffer, 0)
         self._paused = False  # reading is paused until the received chunks are parsed
-        self._cut: Exception | None = None  # the error of a connection that was lost while paused
+        self._cut: Exception | None = None  # the error of a connection that was lost while reading was paused
         self._waiter: asyncio.Future[Answer] | None = None
         self._lost = False
 
@@ -57,7 +57,7 @@ class Connection(asyncio.BufferedProtocol):
     async def exchange(self, head: bytes, body: bytes, max_bytes: int, deadline: float = math.inf) -> Answer:
         """Send a request and return its response of at most ``max_bytes`` bytes; raise CallError.
 
-        At ``deadline``, a time of the event loop, it raises TimeoutError.
+        Raise TimeoutError at ``deadline``, a time of the event loop.
         """
         assert self.transport is not None
         self.began = False

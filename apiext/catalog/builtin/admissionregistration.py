@@ -1,6 +1,6 @@
 """Validation of webhook configurations (ADM-003).
 
-Rows of their kinds in go_types/types/*.yaml name the functions. Texts and their order are those of k8s
+The rows of these kinds in go_types/types/*.yaml name these functions. Texts and their order are those of k8s
 pkg/apis/admissionregistration/validation. The validation of policies is in policies.py and mutations.py.
 """
 
@@ -90,9 +90,9 @@ def webhook_warnings(new: View, old: View | None) -> list[str]:
 
 
 def _excluded(rule: View) -> list[str]:
-    """Return each review resource in a rule without wildcards once, in the rule's order.
+    """Return the review resources that a rule names, each once, in the order of the rule.
 
-    See KEP-5793.
+    Return an empty list if the rule has a wildcard. See KEP-5793.
     """
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     if "*" in groups or "*" in resources:
@@ -114,9 +114,10 @@ _REVIEWS = frozenset(
 
 
 def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Iterator[FieldError]:
-    """Yield all errors.
+    """Yield the validation errors of a webhook configuration.
 
-    As upstream, certain errors are allowed in an update if the old configuration has them.
+    As upstream, an update may keep these faults of the old configuration: unknown review versions, equal names, the
+    side effects Some and Unknown, invalid values in selectors, and unchanged match conditions.
     """
     hooks: Sequence[View] = new.get("webhooks") or ()
     before: Sequence[View] | None = None if old is None else (old.get("webhooks") or ())

@@ -64,7 +64,7 @@ _FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
 class Pod(NamedTuple):
     """The parts of a pod that its containers refer to: volumes, resource claims and the spec.
 
-    The object has the valid volumes by name, and the names of resource claims.
+    ``volumes`` has the valid volumes by name; ``claims`` has the names of the resource claims.
     """
 
     volumes: Mapping[str, View]

@@ -278,7 +278,7 @@ def pod_ready(document: View) -> str:
 def pod_status(document: View) -> str:
     """Return the state of a pod as kubectl shows it.
 
-    The state is the phase of the pod, or the reason why it waits or has ended.
+    Examples: ``Running``, ``Init:0/2``, ``CrashLoopBackOff``, ``Terminating``.
     """
     return _Pod(document).reason
 
@@ -363,7 +363,7 @@ _METRICS: Mapping[str, str] = {
 def targets(document: View) -> str:
     """Return current value and target of the first two metrics of an autoscaler.
 
-    The number of further metrics follows.
+    The number of further metrics follows. Return ``<none>`` without metrics.
     """
     metrics: Sequence[View] = _spec(document).get("metrics") or ()
     current: Sequence[View] = _status(document).get("currentMetrics") or ()
@@ -406,9 +406,9 @@ def ingress_class(document: View) -> str:
 
 
 def hosts(document: View) -> str:
-    """Return the first three hosts of an ingress, and the number of further rules.
+    """Return up to three hosts of an ingress, such as ``a,b,c + 2 more...``.
 
-    Return ``*`` without hosts.
+    The last number is the number of all rules minus three. Return ``*`` if no rule has a host.
     """
     rules = _spec(document).get("rules") or ()
     found: list[str] = []
@@ -456,7 +456,7 @@ def _some(found: Sequence[str], count: int) -> str:
 def endpoint_addresses(document: View) -> str:
     """Return the first three addresses of Endpoints, with their ports.
 
-    The number of further addresses follows.
+    The number of further addresses follows. Return ``<none>`` without subsets.
     """
     subsets = document.get("subsets") or ()
     if not subsets:
@@ -486,7 +486,10 @@ def slice_ports(document: View) -> str:
 
 
 def slice_endpoints(document: View) -> str:
-    """Return the first three addresses of an EndpointSlice, and the number of further addresses."""
+    """Return the first three addresses of an EndpointSlice, and the number of further addresses.
+
+    Return ``<unset>`` without addresses.
+    """
     found = [one for endpoint in document.get("endpoints") or () for one in endpoint.get("addresses") or ()]
     return _some(found, len(found)) if found else UNSET
 

@@ -1,6 +1,7 @@
 """Send a recorded scenario to a server.
 
-This includes a label for the run, captured values, repeated requests and open watches.
+A run has a label of its own. It captures values for later requests, repeats requests until a condition holds, and keeps
+watches open.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ class Played:
 
 
 def fresh_label() -> str:
-    """Return a random label as long as CANON; a run has it in its groups in place of CANON."""
+    """Return a random label for a run, which replaces CANON, the label in the recorded requests.
+
+    Both labels have the same length.
+    """
     return "u" + "".join(random.choices("bcdfghjkmnpqrstvwz23456789", k=len(CANON) - 1))
 
 

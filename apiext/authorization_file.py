@@ -16,7 +16,7 @@ _FIELDS = {"apiVersion", "kind", "authorizers"}
 def read(path: str) -> tuple[str, ...]:
     """Return the types of the authorizers in order.
 
-    Raise a ConfigError that names flag and field.
+    Raise a ConfigError that names the flag and, if there is one, the invalid field.
     """
     flag = f"--authorization-config {path}"
     try:

@@ -45,7 +45,7 @@ class Row(NamedTuple):
 class BuiltinKindPlugin:
     """The plug-in of a row.
 
-    ``mutate`` and ``review`` do nothing if the row has no function for them, or does not have the subresource.
+    ``mutate`` and ``review`` do nothing if the row has no function for them, or lacks the subresource of the write.
     """
 
     __slots__ = ("_lookup", "_row", "name")

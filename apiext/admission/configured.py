@@ -80,9 +80,9 @@ class Live(Generic[T]):
                 changed()
 
     async def configured(self) -> bool:
-        """Wait until the cache is filled.
+        """Wait until the cache is filled; report whether the collection may have values.
 
-        Return false only if the collection has no values. Compiles no object.
+        This method compiles no object, so it also returns True if the values of changed objects are unknown.
         """
         collection = self._collection
         if self._change != self._compiled_change and collection is not None:

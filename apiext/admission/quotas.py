@@ -1,9 +1,9 @@
 """ResourceQuota: charge a write to the quotas of its namespace before the object is stored.
 
-Upstream: apiserver/pkg/admission/plugin/resourcequota. The plug-in charges a quota: it writes the quota's new usage
-into its status, with a check of the revision that it has read. So two writers never use the same remaining amount. A
-lock for each namespace serialises the writers of one process. If a charged write fails afterwards, the controller
-``resourcequota-controller`` corrects the usage.
+Upstream: apiserver/pkg/admission/plugin/resourcequota. To charge a quota, the plug-in writes the new usage into the
+status of the quota, if the quota still has the revision that the plug-in has read. So two writers never use the same
+remaining amount. A lock for each namespace serialises the writers of one process. If a charged write fails afterwards,
+the controller ``resourcequota-controller`` corrects the usage.
 """
 
 import asyncio
@@ -42,9 +42,10 @@ _IGNORED = frozenset(
 
 
 class Charge:
-    """The amounts that a write in progress has charged: uid of the quota → amounts.
+    """The amounts that a write in progress has charged.
 
-    The write calls this object when it ends. ``is_stored`` reports whether the cache contains the written object.
+    ``amounts`` is uid of a quota → charged amounts. The write calls this object when it ends. ``is_stored`` reports
+    whether the cache contains the written object.
     """
 
     __slots__ = ("_ended", "amounts", "busy", "is_stored", "namespace")
@@ -91,7 +92,7 @@ class ResourceQuota:
             self._collection.feed.subscribe(self._changed)
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write with this operation and resource may change the usage of a quota."""
+        """Report whether a write with this operation and resource may increase the usage of a quota."""
         return not self._empty and operation in ("CREATE", "UPDATE") and resource not in _IGNORED
 
     def follow(self, changed: Callable[[], None]) -> None:
@@ -113,7 +114,8 @@ class ResourceQuota:
     def wrote(self, revision: int) -> bool:
         """Report whether this server wrote a quota at this revision.
 
-        The result is false again some time after limits.QUOTA_SETTLES seconds.
+        ``record`` drops a revision, and the result becomes false, at the earliest after 2 * limits.QUOTA_SETTLES
+        seconds.
         """
         return revision in self._written
 
@@ -226,7 +228,7 @@ class _Use(NamedTuple):
 
 
 def usages(attributes: Attributes, quotas: Sequence[View], charged: "Mapping[str, Amounts]") -> dict[int, _Use]:
-    """Return index → new usage of each quota that applies to a write.
+    """Return index in ``quotas`` → new usage, for each quota that applies to a write.
 
     Raise 403 if a quota denies the write. ``charged`` is uid of a quota → amounts of this write that the usage of the
     quota already includes.

@@ -73,8 +73,8 @@ def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[t
 def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
     """Return the kinds of the resources in the rules of a policy, sorted.
 
-    Skip subresources and resources with wildcards, and rules with a wildcard in a group or version. Stop at MOST kinds
-    of one rule, or after limits.ADMISSION_TYPES combinations of group, version and resource.
+    Skip rules with a wildcard in a group or version. Skip subresources, and resources with a wildcard. Stop at MOST
+    kinds of one rule, or after limits.ADMISSION_TYPES combinations of group, version and resource.
     """
     found: set[Kind] = set()
     left = limits.ADMISSION_TYPES
@@ -119,9 +119,9 @@ def _with_variables(spec: View, object_type: Declared | Type, params: Declared |
 
 
 def _known(type: Type) -> Type:
-    """Return the type of a variable: that of its result, or dyn.
+    """Return the type of a variable whose expression has this type.
 
-    It is dyn if the kind of the type is object, opaque or type.
+    Types of the kinds object, opaque and type become dyn, also inside lists and maps.
     """
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))

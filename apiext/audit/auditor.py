@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """A destination of events."""
+    """A destination of events; ``strict`` is true in mode blocking-strict."""
 
     strict: bool
 
@@ -29,7 +29,8 @@ class Backend(Protocol):
     def put(self, event: Event) -> asyncio.Future[bool] | None:
         """Accept an event.
 
-        If the request must wait, return a future: True if the event is recorded, else False.
+        If the request must wait, return a future, else None. The result of the future is True if the event is recorded,
+        else False.
         """
 
     async def stop(self) -> None:

@@ -70,7 +70,7 @@ def always_deny(attributes: Attributes) -> Decision:
 class Rule(Struct, frozen=True):
     """A permission: verbs on resources of API groups, or verbs on URL paths.
 
-    A permission on resources is optionally only for named objects.
+    If ``names`` is not empty, a permission on resources is only for the objects with these names.
     """
 
     verbs: tuple[str, ...]
@@ -81,7 +81,10 @@ class Rule(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """The permissions of a user in a namespace. ``fault`` says why the list may be incomplete."""
+    """The permissions of a user in a namespace.
+
+    ``fault`` says why the list may be incomplete; it is empty for a complete list.
+    """
 
     rules: tuple[Rule, ...] = ()
     fault: str = ""

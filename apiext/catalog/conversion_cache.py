@@ -1,8 +1,8 @@
 """Cache of webhook conversions to one version, and requests for missing conversions.
 
-See VER-012. A request is an exception (NeedsConversion): the caller sends the object to the webhook, and retries.
-Splices (splices.py) cache the offset in stored JSON at which the resourceVersion belongs. A shape is the compiled
-schema of a version (Storage.shapes).
+See VER-012. A request is an exception (NeedsConversion): its receiver sends the object to the webhook, and repeats the
+read or write. Splices (splices.py) cache the offset in stored JSON at which the resourceVersion belongs. A shape is the
+compiled schema of a version (Storage.shapes).
 """
 
 import re
@@ -93,8 +93,8 @@ class ConversionCache:
     def request_if_recognized(self, raw: bytes, revision: int) -> None:
         """Fast path: create the conversion request for stored bytes without parsing, and raise it.
 
-        Do nothing if the request needs parsed bytes, or if ``revision`` is 0. Callers pass 0 for bytes that are not
-        stored yet.
+        Do nothing if ``request`` returns None, or if ``revision`` is 0. Callers pass 0 for bytes that are not stored
+        yet.
         """
         request = self.request(raw) if revision else None
         if request is not None:
@@ -103,7 +103,7 @@ class ConversionCache:
     def request(self, raw: bytes) -> ConversionRequest | None:
         """Return the request to convert an object.
 
-        Return None if its version is unknown, or is the version of this cache.
+        Return None if the bytes do not begin with a known version, or begin with the version of this cache.
         """
         source = self._source
         if source is None or not raw.startswith(source[0]):
@@ -155,7 +155,7 @@ class ConversionCache:
     def _start(self, request: ConversionRequest) -> int:
         """Return the offset of the metadata in the text of a request.
 
-        Return 0 if it is unknown or the kind differs.
+        Return 0 if the offset is unknown, or if the kind is not ``_kind``.
         """
         text = request.text
         if self._stored_head and text.startswith(self._stored_head):
@@ -177,7 +177,7 @@ class ConversionCache:
     def _around(self, rest: Document) -> tuple[bytes, bytes]:
         """Return the bytes before and after the metadata of an object.
 
-        ``rest`` are its other fields.
+        ``rest`` are the other fields of the object.
         """
         before, after = self._shown_head, rest
         if rest and min(rest) < "metadata":
@@ -189,7 +189,7 @@ class ConversionCache:
     def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
         """Prune, coerce and cache a valid converted object.
 
-        ``metadata`` is the JSON of its metadata, empty if this is unknown. ``raw`` are the stored bytes.
+        ``metadata`` is the JSON of the object's metadata, empty if this JSON is unknown. ``raw`` are the stored bytes.
         """
         known: Document = answer["metadata"]
         known.pop("resourceVersion", None)
@@ -200,7 +200,7 @@ class ConversionCache:
         return made
 
     def write(self, stored: Document) -> bytes:
-        """Return an object converted to the storage version; raise NeedsConversion on a cache miss."""
+        """Return an object's JSON in the storage version; raise NeedsConversion on a cache miss."""
         given = encode_json(stored)
         known = self._written.find(given)
         if known is not None:

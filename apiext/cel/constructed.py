@@ -1,9 +1,9 @@
 """Objects that expressions construct as ``Type{field: value}``.
 
 They are open objects and JSON patches. Upstream (pkg/cel/mutation) converts an open object to Go values (Go data, see
-``natural``) at each access to a field, and converts the field back to a CEL value. So a field can have another type
-than the value that it was set to: a type becomes its name. Upstream compares open objects as Go compares data
-(``alike``). So two objects with equal lists can be unequal.
+``natural``) at each access to a field, and converts the field back to a CEL value. So the value of a field can change
+its type: for example, the field ``f`` of ``Object{f: int}`` is the string "int". Upstream compares open objects as Go
+compares data (``alike``). So two objects with equal lists can be unequal.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,8 @@ from apiext.cel.values import (
 
 # Go data of an empty list that an expression constructs: in upstream, a nil slice. Callers recognise it with ``is``.
 NO_SLICE: list[Any] = []
-# Type of a field that a patch does not have. Only a value of type dyn can be assigned to the field.
+# Type of a field whose name JSONPatch does not define. The type check reports no undefined field, but accepts only
+# values of type dyn for the field.
 UNNAMED = types.make("unspecified", "")
 _TEXTS = ("from", "op", "path")
 
@@ -104,7 +105,7 @@ class Patch(Constructed):
 
 
 class Joined(View):
-    """The concatenation of two lists, where open objects can be constructed in expressions.
+    """The concatenation of two lists, in environments for expressions that construct objects.
 
     As in upstream, ``alike`` and the operator ``in`` use the two lists one by one.
     """

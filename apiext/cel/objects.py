@@ -1,7 +1,7 @@
 """Check the types of objects that a mutation constructed, and convert them to JSON.
 
-An open object may have any fields. Native (raw.py) holds a value without JSON. Go data
-is decoded JSON that may contain Natives.
+An open object, such as ``Object{spec: Object.spec{}}``, may have any fields. A Native (raw.py) holds a value that JSON
+cannot represent. Go data is decoded JSON that may contain Natives.
 """
 
 import math
@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 _SAFE = (1 << 53) - 1  # larger integers become strings in JSON
-_NESTED = 10_000  # the expression length for which ``room_for`` gives enough room for values of maximal nesting
-_EXPONENT = 1e21  # larger doubles are printed with an exponent
+_NESTED = 10_000  # expression length passed to ``room_for``, which gives enough room for values of maximal nesting
+_EXPONENT = 1e21  # doubles from this number on are printed with an exponent
 
 
 class Panicked(ValueError):
@@ -64,8 +64,8 @@ class Panicked(ValueError):
 def mismatches(value: Constructed) -> list[str]:
     """Return upstream's texts about inner objects whose types do not match their field paths.
 
-    The texts are in the order of field names. The search ignores optionals, concatenated lists and patches. If it
-    exceeds the budget of the thread, return the error text of an evaluation that exceeds its limit. (upstream:
+    The texts are in the order of field names. The search ignores optionals, concatenated lists and patches. If the
+    search exceeds the budget of the thread, return the error text of an evaluation that exceeds its limit. (upstream:
     CheckTypeNamesMatchFieldPathNames)
     """
     try:
@@ -107,16 +107,17 @@ def _mismatches(value: Value, path: str) -> Iterator[str]:
 def json_of(value: Value) -> Any:
     """Convert the value of a JSON patch to JSON as upstream does with structpb.Value.
 
-    Integers from 2^53 on become strings, and integral doubles become ints. Times, durations and bytes become strings.
-    In open objects, all numbers are first converted to doubles. Raise ValueError with upstream's text, for example for
-    times in open objects. Raise Panicked for open objects in lists and maps.
+    Integers with an absolute value of at least 2^53 become strings. Integral doubles that are smaller than 1e21 and fit
+    into 64 bits become ints. Times, durations and bytes become strings. In open objects, all numbers are first
+    converted to doubles. Raise ValueError with upstream's text, for example for times in open objects. Raise Panicked
+    for open objects in maps, and in lists that are not concatenations.
     """
     with _bounded():
         return json_within(value)
 
 
 def json_within(value: Value) -> Any:
-    """Return the result of ``json_of`` during an evaluation, within its budget."""
+    """Do the same as ``json_of``, but during an evaluation, whose budget limits the work."""
     spend(1)
     write = _JSON.get(type(value))
     if write is not None:
@@ -138,7 +139,7 @@ def _refusal(value: Value, wanted: str) -> str:
 
 
 def _within(value: Value, setting: str) -> Any:
-    """Return the JSON of an element or an entry."""
+    """Return the JSON of an element of a list or map; raise Panicked for an open object."""
     found = json_within(value)
     if type(value) is Open or (type(value) is Optional and type(value.value) is Open):
         raise Panicked(f"{setting}: value of type *structpb.Struct is not assignable to type *structpb.Value")
@@ -207,7 +208,7 @@ def _refuse_patch(value: Value) -> Any:
 def _json_of_joined(value: Joined) -> list[Any]:
     """Return the JSON of concatenated lists.
 
-    As in upstream, open objects in them are maps of Go data.
+    As in upstream, an open object in them first becomes a map, so it does not raise Panicked.
     """
     return [json_within(dynamic(natural(element))) for element in value.values]
 

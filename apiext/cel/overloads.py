@@ -134,7 +134,8 @@ def _runtime_name(type: Type) -> str:
 class Library(Struct, frozen=True):
     """Related functions and macros.
 
-    New rules may use them from the Kubernetes version ``since``.
+    ``since`` is the first Kubernetes version with the library. New rules may use the library only if this version is
+    not later than COMPATIBLE (base.py).
     """
 
     name: str

@@ -17,9 +17,9 @@ _FEW_INSTRUCTIONS = 200  # maximal instructions of a program with the smallest m
 # Memory limits of one program with the states that RE2 caches, in bytes. If a limit is too small, the next is tried.
 _TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
 _CACHE_BYTES = 32 * 1024 * 1024  # maximal bytes of all programs in the cache of expressions
-_REFUSED = 1024  # bytes in the cache for an invalid pattern
-# Optional parts of a pattern: a? has 1, a{2,5} has 3. Their compilation takes quadratic time: 80 ms
-# for this number. A pattern with more is refused as too large.
+_REFUSED = 1024  # bytes that an invalid pattern in this cache counts as
+# Optional parts of a pattern: a? has 1, a{2,5} has 3. Their compilation takes quadratic time: 80 ms for this number. A
+# pattern with more is refused as too large.
 _MOST_OPTIONAL = 5_000
 _OPTIONAL = 3  # one optional part counts as three characters
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
@@ -189,7 +189,7 @@ def work(pattern: str) -> int:
 class Programs:
     """Thread-safe cache: pattern → compiled pattern, or the error text of an invalid pattern.
 
-    It evicts the pattern that was compiled first, so that a cache hit need not change the order of eviction.
+    The cache evicts the pattern that was compiled first, so a cache hit need not change the order of eviction.
     """
 
     __slots__ = ("_before", "_known", "_most", "size")
@@ -240,7 +240,7 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
-    """Return the spans of the first match in a string.
+    """Return a list whose first item is the span of the first match, or _NOWHERE.
 
     Raise Cancelled if the search exceeds the time budget.
     """

@@ -71,7 +71,7 @@ def _refuse(text: str) -> int:
 
 
 def read_access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
-    """Return option of the plug-in → value, for the server and its user.
+    """Return option of the pytest plug-in → value, for the server and its user.
 
     Write certificates and keys that are part of the kubeconfig to files in ``directory``.
     """

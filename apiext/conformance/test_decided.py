@@ -1,4 +1,4 @@
-"""Decisions where Kubernetes' documents and kube-apiserver disagree (DIS rows).
+"""Answers about which Kubernetes' documents and kube-apiserver disagree (rows DIS-…).
 
 The module also tests other decisions about answers.
 """

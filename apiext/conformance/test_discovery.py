@@ -178,6 +178,7 @@ def test_the_aggregated_document(api: Client) -> None:
 ])  # fmt: skip
 def test_paths_of_the_aggregated_document(api: Client, path: str, kind: str) -> None:
     # upstream: /apis/ has another handler than /apis, and this handler does not know the aggregated document
+    # So the answer for /apis/ is an APIGroupList.
     assert api.get(path, {"Accept": KUBECTL}).expect(200)["kind"] == kind
 
 

@@ -1,6 +1,6 @@
 """Each recorded scenario of the reference server is one test.
 
-The server must give the same answers.
+The server under test must give the recorded answers.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def test_a_collection_is_deleted_page_by_page(api: Client) -> None:
     for name in ("b", "c"):
         widgets.create(name)
     # upstream: the list of a deletecollection always has a limit, which makes its resourceVersion an exact revision
+    # So the first request selects only the object that existed at the revision ``first``.
     gone = api.request("DELETE", widgets.path() + f"?dryRun=All&resourceVersion={first}").expect(200)
     assert [item["metadata"]["name"] for item in gone["items"]] == ["a"]
     gone = api.request("DELETE", widgets.path() + "?limit=2").expect(200)
@@ -152,6 +153,7 @@ def test_a_deletecollection_continues_a_list_at_its_revision(api: Client) -> Non
     api.delete(widgets.path("a")).expect(200)
     widgets.create("c")
     # upstream: a deletecollection may list objects that were deleted meanwhile
+    # The continue token is for the revision ``then``. At that revision, a and b exist, and c does not.
     late = api.get(widgets.path(), resourceVersion=then, resourceVersionMatch="Exact", limit=1).expect(200)
     api.delete(widgets.path("b")).expect(200)
     rest = api.delete(widgets.path(), **{"continue": late["metadata"]["continue"]}).expect(200)

@@ -31,7 +31,7 @@ _ALL = ""  # the key of the run at the start, which queues all stored namespaces
 class DefaultAccounts:
     """The controller.
 
-    It creates the account in active namespaces, also after a deletion of the account.
+    It creates the account in each namespace that is not being deleted, and again if the account is deleted.
     """
 
     def __init__(self, verbs: Verbs, namespaces: Collection, accounts: Collection) -> None:

@@ -61,17 +61,14 @@ StartStore = Callable[[asyncio.TaskGroup], Awaitable[None]]
 
 
 class EncryptionReload:
-    """The configuration in use, and its KMS providers.
+    """The encryption configuration in use, and its KMS providers.
 
-    With ``follow_file``, an instance checks the file every second. If the file becomes invalid, the last valid
-    configuration stays in use, and a later check retries.
+    After ``start`` with ``follow_file``, an instance checks the file every second. If the file becomes invalid, the
+    last valid configuration stays in use, and a later check reads the file again.
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Encryptions], None]) -> None:
-        """``loaded`` is the configuration at the start.
-
-        ``use`` switches the store to a new configuration.
-        """
+        """``loaded`` is the configuration at the start; ``use`` switches the store to a new one."""
         record_in_use(loaded)
         self._path = path
         self._loaded = loaded
@@ -83,9 +80,9 @@ class EncryptionReload:
         self._retired: list[Provider] = []
 
     async def start(self, group: asyncio.TaskGroup, store: StartStore, *, follow_file: bool) -> None:
-        """Call each plug-in once, start the store and, if ``follow_file``, the checks of the file.
+        """Start the KMS providers, the store and, if ``follow_file``, the checks of the file.
 
-        The start continues if a plug-in fails.
+        The start continues if the call of a plug-in fails.
         """
         self._group, self._follows_file = group, follow_file
         await start_all(self._loaded.services, group)
@@ -134,7 +131,8 @@ class EncryptionReload:
     async def reload_if_changed(self) -> None:
         """Switch to the configuration in the file if its content has changed.
 
-        Log an invalid configuration.
+        If the new configuration is invalid, or its plug-ins do not become healthy in time, log the error and keep the
+        configuration in use.
         """
         try:
             raw = await asyncio.to_thread(encryption_config.read, self._path)

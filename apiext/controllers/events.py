@@ -30,9 +30,9 @@ _DEFAULT = "default"  # the namespace of Events about cluster-scoped objects
 class Events:
     """Creates the Events of a controller in background tasks.
 
-    So slow admission does not block the controller. An Event with the same object, reason and message is sent again
-    only after limits.EVENTS_SENT other Events. Events over the limit of the queue and Events that cannot be created are
-    logged and dropped, as upstream.
+    So slow admission of an Event does not block the controller. An Event with the same object, reason and message is
+    sent again only after limits.EVENTS_SENT other Events. Events over the limit of the queue and Events that cannot be
+    created are logged and dropped, as upstream.
     """
 
     def __init__(self, verbs: Verbs, component: str, user: User) -> None:

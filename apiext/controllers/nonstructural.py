@@ -73,7 +73,8 @@ class NonStructural:
 def violations(document: View) -> View | None:
     """Return the condition NonStructuralSchema for a definition in v1 form.
 
-    Return None if it has no violations.
+    Return None if the definition has no violations. If a schema has no structural form, for example because of an
+    unsupported keyword, return a condition with the status Unknown.
     """
     from apiext.schema import rules_of_structure  # imported only here, since few definitions are suspect (decision 36)
 

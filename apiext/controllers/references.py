@@ -89,7 +89,8 @@ def unblocked(metadata: Document) -> None:
 def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None:
     """Set a list in metadata, or remove it if it is empty.
 
-    Remove the items ``gone`` from managed fields (SSA-007).
+    ``gone`` are the path elements of removed items, such as ``v:"example.com/a"``. Remove them from managedFields
+    (SSA-007).
     """
     if kept:
         metadata[name] = kept

@@ -126,15 +126,16 @@ class Controllers:
     def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Wait also for ``settled()`` each time before this worker publishes its revision.
 
-        See worker_progress.py.
+        See worker_progress.py. Do nothing if this server is not a worker.
         """
         if self.serving.peers is not None:
             self.serving.peers.add_settled(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Wait until this worker has the configuration of its peers.
+        """Wait until this worker uses all configuration that was stored before this call.
 
-        Return at once if there are no peers.
+        Configuration means the objects of the resources in peers.CONFIGURATION. Return at once if this server is not a
+        worker.
         """
         if self.serving.peers is not None:
             await self.wait_synced()
@@ -208,7 +209,7 @@ class Controllers:
             self._start(Aggregation(verbs, roles.wait_done), group)
 
     def start_first_objects(self, group: asyncio.TaskGroup, objects: FirstObjects) -> None:
-        """Start the controller of the service, endpoints and configmap that this server creates."""
+        """Start the controller of objects that kube-apiserver creates, such as default/kubernetes."""
         self._start(objects, group)
 
     def has_roles(self) -> bool:

@@ -1,6 +1,6 @@
 """Writes of controllers to stored objects, with optimistic concurrency.
 
-They do not change the generation.
+These writes do not change the generation of an object.
 """
 
 from apiext.catalog.served import LiveCatalog
@@ -26,8 +26,8 @@ def set_condition(document: View, wanted: View, now: str) -> Document:
 class Statuses:
     """Writes status and finalizers of objects of one built-in resource, and deletes the objects.
 
-    A conflict is not an error, since the other change queues the key again (CND-011). ``manager`` is the field manager
-    of the writes.
+    A conflict is not an error, since the conflicting change queues the object's key again (CND-011). ``manager`` is the
+    field manager of the writes.
     """
 
     def __init__(

@@ -51,9 +51,9 @@ _ERRORS: dict[str, Callable[[str, str], FieldError]] = {
 
 
 def approval_errors(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of the approval annotation.
+    """Return the errors of the approval annotation of a definition in a protected group.
 
-    An update that does not change the state has none. See CRD-038.
+    An update that does not change the state of the approval has no errors. See CRD-038.
     """
     if not is_protected((new.get("spec") or {}).get("group") or ""):
         return []

@@ -7,9 +7,9 @@ from apiext.schema.internal_text import internal
 
 
 def versions_text(versions: Any) -> str:
-    """Return the JSON of ``spec.versions`` of the stored form.
+    """Return ``spec.versions`` as JSON in upstream's internal form.
 
-    Return null if the request did not set this field.
+    Return "null" if the request did not set this field.
     """
     return go_json(
         None if versions is None else [internal("CustomResourceDefinitionVersion", version) for version in versions]

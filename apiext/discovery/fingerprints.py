@@ -1,6 +1,6 @@
 """Digests of the parts of OpenAPI documents (OAS-009).
 
-They give the ETag of a document without the document.
+From these digests, the server computes the ETag of a document before it creates the document.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ def common() -> bytes:
 def fingerprint(one: Published) -> bytes:
     """Return bytes that change with the published parts of a version (OAS-009).
 
-    They do not change with a definition's status.
+    The bytes do not change with a definition's status.
     """
     served = one.version
     verbs = ",".join(served.published.verbs)

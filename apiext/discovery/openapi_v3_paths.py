@@ -10,7 +10,7 @@ from apiext.documents.document import Document
 
 
 def _parameter(key: str, kind: str) -> Document:
-    """Return a parameter. Only the parameter ``name`` contains the kind."""
+    """Return a parameter. Only the description of the parameter ``name`` contains the kind."""
     known = types.data().parameters[key]
     found: Document = {
         "name": known.name,

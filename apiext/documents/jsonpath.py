@@ -256,7 +256,7 @@ def _for_each(value: Any) -> Step:
 def _unknown(values: list[Any], left: Budget) -> list[Any]:
     """Raise _NoResult for an unknown word.
 
-    As in upstream, it is an error of the evaluation, not of the parser.
+    As in upstream, an unknown word is an error of the evaluation, not of the parser.
     """
     raise _NoResult(bool(values))
 

@@ -41,7 +41,7 @@ _NULL_KEY = f"{_NO_KEY}{None}"
 # placeholders for colons and byte order marks that PyYAML's parser treats specially, but upstream treats like letters
 _COLON, _BOM = "\ue000", "\ue001"
 _COLON_BEFORE_SIGN = re.compile(r":[,\[\]{}?]")
-# a colon in brackets, except a colon that ends a key: before white space, or after a quote or bracket
+# a colon in brackets that does not end a key; a colon ends a key before white space, or after a quote or bracket
 _COLON_IN_FLOW = re.compile(
     r"((?:[\[{,?]|:(?=\s))\s*(?:(?:[&*][\w-]++|!\S{0,64}+)\s*+){0,2}:)"  # ends an empty key
     r"|([^\s\"'\[\]{},:][ \t]*|(?<![\"'\]}])(?<![\"'\]}][ \t]):):(?=[,\[\]{}?])"
@@ -86,10 +86,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _text(raw: bytes) -> str:
-    """Decode the bytes of a YAML text in the encoding of its byte order mark.
-
-    Without a mark, as UTF-8.
-    """
+    """Decode the bytes of a YAML text in the encoding of its byte order mark, else as UTF-8."""
     for mark, encoding in _MARKS:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(encoding)
@@ -114,10 +111,10 @@ def _decoding_error(error: UnicodeDecodeError) -> str:
 
 
 def _with_placeholders(text: str) -> str:
-    """Return a text with placeholders for characters that only this parser treats specially.
+    """Replace characters that PyYAML, unlike upstream, treats specially by placeholders.
 
-    Return ``text`` itself if it already contains one of the placeholders. Return it also if it has at most _PIECE
-    characters, and none of them gets a placeholder. Otherwise, the result is a new string.
+    The result is ``text`` itself if ``text`` already contains a placeholder, or if it has at most _PIECE characters and
+    needs no placeholder. Otherwise, the result is a new string.
     """
     if _COLON in text or _BOM in text:
         return text
@@ -132,7 +129,7 @@ def _with_placeholders(text: str) -> str:
 
 
 def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
-    """Yield the pieces of a part of a text, with placeholders for colons.
+    """Yield the pieces of ``text[begin:end]``, with placeholders for colons.
 
     Only colons that the parser treats specially get a placeholder. The pattern sees at most _CONTEXT characters before
     ``begin``. So it may decide wrongly on a colon after an anchor, a tag or white space that is longer than this.
@@ -186,7 +183,7 @@ def _dumped(value: Any, width: int) -> str:
 class _NotJson:
     """A placeholder for a YAML value without an equivalent in JSON.
 
-    It has the stage at which upstream reports the value.
+    ``fault`` is the error of the value, and ``stage`` is the stage at which upstream reports it.
     """
 
     __slots__ = ("fault", "stage")
@@ -284,10 +281,10 @@ class _Reader:
         self._fault = self._fault or DecodeError(text)
 
     def _placeholder(self, stage: int, fault: DecodeError) -> "_NotJson":
-        """Return a placeholder.
+        """Return a placeholder with an error that ``read`` may raise.
 
-        ``read`` may raise its error unless a duplicate key replaces the value. Of several placeholders, ``read`` raises
-        the error of the first one of the earliest stage.
+        ``read`` does not raise the error of a value that a duplicate key replaces. Of several placeholders, ``read``
+        chooses the earliest stage, then the first in the order of sorted keys.
         """
         self._has_placeholders = True
         return _NotJson(stage, fault)
@@ -479,8 +476,8 @@ def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
 def _fault(error: yaml.MarkedYAMLError) -> str:
     """Return go-yaml's message.
 
-    Its line number is the zero-based line of the problem, plus one for scanner errors. If the problem is on the first
-    line, or its line is unknown, the number is the zero-based line of the context; 0 is not printed.
+    The message has the zero-based line number of the problem, plus one for scanner errors. If the problem is on the
+    first line, or its line is unknown, the message has the zero-based line number of the context, unless it is 0.
     """
     mark = error.problem_mark
     line = 0
@@ -536,8 +533,8 @@ def _first_difference(left: str, right: str) -> int:
 def _number(text: str, inside: bool) -> tuple[int, int]:
     """Return (number at the start of a text or 0, number of its digits).
 
-    If ``inside`` is true, a digit 1 is put before the number. As upstream, the caller requests this if one of the
-    compared texts begins with 0, and the digits directly before it include a digit from 1 to 9. As in upstream, the
+    If ``inside`` is true, a digit 1 is put before the number. As upstream, the caller requests this if one of the two
+    compared texts begins with 0, and follows digits of its key that include a digit from 1 to 9. As in upstream, the
     number is an int64 that overflows, so only its last 64 bits count.
     """
     digits = _FIRST_DIGITS.match(text)[0]
@@ -548,7 +545,7 @@ def _number(text: str, inside: bool) -> tuple[int, int]:
 class _Dumper(yaml.CSafeDumper):
     """A dumper of YAML that parsers of YAML 1.1 and 1.2 read as the same value.
 
-    It writes no aliases.
+    The dumper writes no aliases.
     """
 
     def ignore_aliases(self, data: Any) -> bool:

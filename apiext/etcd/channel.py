@@ -23,7 +23,7 @@ def jittered(pause: float) -> float:
 class Channel:
     """Keeps a connection to one of the endpoints open.
 
-    While there is no connection, callers wait.
+    While there is no connection, callers of ``connection`` wait.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], tls: TLS, dial: Dial, scope: Scope, set_up: SetUp) -> None:

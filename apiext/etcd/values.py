@@ -35,10 +35,11 @@ class RangeResult(Struct, frozen=True):
 class WriteResult(NamedTuple):
     """The outcome of a write.
 
-    If ``ok``, ``revision`` is the revision of the write. Otherwise there was a conflict. After a conflict, ``revision``
-    is the head revision. ``current`` is the current state of the key, None if the key does not exist. ``guards`` are
-    the mod_revisions of the guards, 0 for a guard that does not exist. If a response was lost and a read has shown the
-    conflict, ``revision`` is the mod_revision of ``current``, and ``guards`` is empty.
+    If ``ok``, ``revision`` is the revision of the write. Otherwise there was a conflict: the key, or a guard (a key
+    that the write requires to be unchanged), had changed. After a conflict, ``revision`` is the head revision.
+    ``current`` is the current state of the key, None if the key does not exist. ``guards`` are the mod_revisions of the
+    guards, 0 for a guard that does not exist. If a response was lost and a read has shown the conflict, ``revision`` is
+    the mod_revision of ``current``, and ``guards`` is empty.
     """
 
     ok: bool

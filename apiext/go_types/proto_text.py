@@ -27,7 +27,7 @@ _SCALARS: Mapping[str, str] = {
     "bytes": "bytes",
 }
 _MESSAGES: Mapping[str, str] = {"json": "RawExtension", "MilliQuantity": "Quantity"}
-"""Scalar → its message in k8s_meta.proto, for messages with another name than the scalar."""
+"""Scalar → its message in k8s_meta.proto, for each scalar whose message has another name."""
 _OPTIONAL = "optional "
 _META = ("ObjectMeta", "Time", "MicroTime", "IntOrString", "Quantity", "JSON", *_MESSAGES)
 
@@ -122,7 +122,10 @@ def _written(types: Types, name: str, flags: str) -> str:
 
 
 def _element(types: Types, name: str) -> str:
-    """Return the scalar or message of one item; a list as an item has its own message."""
+    """Return the protobuf type of one value: a scalar or a message.
+
+    A named list has its own message.
+    """
     resolved = types.resolved(name)
     if resolved.endswith("[]"):
         return name

@@ -59,8 +59,8 @@ _USUAL = {
 def read(values: Mapping[str, str], warn: Callable[[str], None]) -> tuple[HeaderConfig, ProxyConfig]:
     """Parse the flags; raise ConfigError with all errors, mostly in upstream's words.
 
-    ``warn`` is called if a list of proxy headers lacks the usual header. A list of uid headers without X-Remote-Uid is
-    an error.
+    If a list of proxy headers is not empty and lacks the usual header, such as X-Remote-User, ``warn`` is called. For
+    the uid headers, this is an error.
     """
     lists = {name: _listed(values[name]) for name, *_ in FLAGS if name not in ("goaway-chance", _CA)}
     faults = [
@@ -130,9 +130,9 @@ def _origins(origins: tuple[str, ...]) -> list[str]:
 
 
 def origin_matchers(origins: Sequence[str]) -> list[Callable[[str], bool]]:
-    """Return a function for each --cors-allowed-origins pattern, to match an origin.
+    """Return a function for each pattern of --cors-allowed-origins.
 
-    It reports whether the origin matches the pattern.
+    The function reports whether an origin matches the pattern.
     """
     if not origins:
         return []

@@ -13,7 +13,7 @@ _SYNCED = "poststarthook/crd-informer-synced"
 _NO_SNIFF = ("X-Content-Type-Options", "nosniff")
 
 Probe = Callable[[], str]
-"""Returns an error, empty if the check passes. It runs for each request, so it must only read state."""
+"""Returns an error, empty if the check passes. A probe runs for each request, so it must only read state."""
 
 
 class Check(Struct, frozen=True):
@@ -90,6 +90,7 @@ class Health:
                 if fault:
                     return _text(500, f"internal server error: {fault}\n")
                 # upstream: only texts that may quote a client have X-Content-Type-Options
+                # So the response for a single check that passes does not have this header.
                 return Reply(200, TEXT, (b"ok",))
         return None
 

@@ -217,7 +217,7 @@ _READ: Mapping[str, Reader] = {
     "JSONSchemaPropsOrBool": _read_or_bool,
     "JSONSchemaPropsOrStringArray": _read_or_strings,
 }
-"""Name of a message that is not an object in JSON → function that decodes it."""
+"""Name of a message whose JSON is not an object of its fields → function that returns this JSON."""
 
 
 # --- encoding ---
@@ -405,4 +405,4 @@ _WRITE: Mapping[str, Callable[[Any], Document]] = {
     "JSONSchemaPropsOrBool": _or_bool,
     "JSONSchemaPropsOrStringArray": lambda value: {"property" if isinstance(value, list) else "schema": value},
 }
-"""Name of a message that is not an object in JSON → function (JSON value) → fields of the message."""
+"""Name of a message whose JSON is not an object of its fields → function from this JSON to the fields."""

@@ -267,7 +267,10 @@ class Publisher:
         return reply
 
     async def _legacy(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Return a document of legacy discovery; each form of a document is encoded once."""
+        """Return a document of legacy discovery, or None for a path without a document.
+
+        Each form of a document is encoded once.
+        """
         make = _legacy(parts, catalog)
         if make is None:
             return None
@@ -378,7 +381,7 @@ class Publisher:
 def in_a_year(moment: datetime) -> datetime:
     """Return the same date of the next year.
 
-    The first of March for a leap day, as Go's AddDate does.
+    For a leap day, return the first of March, as Go's AddDate does.
     """
     try:
         return moment.replace(year=moment.year + 1)

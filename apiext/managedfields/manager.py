@@ -51,13 +51,14 @@ class BadApply(Exception):
 
 
 class _TooDeep(ValueError):
-    """The error of a write, except an apply, whose fields are nested deeper than MAX_DEPTH."""
+    """The error of an update whose fields are nested deeper than MAX_DEPTH."""
 
 
 class Writer(Struct, frozen=True):
-    """The field manager of a write, the endpoint and its versions, and the time.
+    """The field manager of a write, with the endpoint, the version and the time of the write.
 
-    See RFC 3339 in seconds.
+    ``versions`` are all versions of the resource. ``name`` is the name of the manager. ``now`` is the time in seconds,
+    in the format of RFC 3339.
     """
 
     versions: Versions
@@ -129,7 +130,7 @@ _CONTAINERS = frozenset((dict, list))
 def _shape(value: Any, budget: list[int]) -> Any:
     """Return the shape of a value: the names and classes of all fields and items.
 
-    Stop if ``budget[0]`` < 0.
+    ``budget[0]`` is the number of containers, fields and items that may still be visited. Stop if it becomes negative.
     """
     budget[0] -= len(value) + 1
     if budget[0] < 0:
@@ -142,7 +143,7 @@ def _shape(value: Any, budget: list[int]) -> Any:
 
 
 def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
-    """Return whether the ownership of a value depends on its shape, not on values in lists."""
+    """Return whether the ownership of a value depends only on its shape, not on values in lists."""
     if value.__class__ is list:
         return not value or of_type.list is None or not of_type.list.granular
     if value.__class__ is not dict or of_type.map is None or not of_type.map.granular:
@@ -154,7 +155,7 @@ def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
 def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
     """Return a list with the entry of the first manager of an object.
 
-    Return an empty list if it would own no field. Raise _TooDeep.
+    Return an empty list if the manager would own no field. Raise _TooDeep.
     """
     own = changes.without(write.versions.reset(write.api_version))
     fields = difference(union(own.modified, own.added), NEVER_OWNED)
@@ -246,7 +247,7 @@ def _not_updated(new: View, fault: ValueError) -> ApplyError:
 
 
 def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> tuple[Document, bool]:
-    """Apply a configuration; return (merged object with managedFields, whether a field changed).
+    """Apply ``patch``; return (merged object with managedFields, whether a field changed).
 
     ``empty`` is the empty object of the kind; ``live`` equals ``empty`` if the object does not exist. Raise Conflicts,
     BadApply and ApplyError.
@@ -280,7 +281,7 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
 def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
     """Return the managers for an object that has none (SSA-006).
 
-    ``before-first-apply`` owns all its fields.
+    The manager ``before-first-apply`` owns all fields of the object.
     """
     writer = replace(writer, name=_BEFORE_APPLY)
     try:

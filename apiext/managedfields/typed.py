@@ -324,8 +324,8 @@ def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
 def reconciled(tree: FieldSet, type_: Type) -> FieldSet:
     """Return the set for the current type: a field that became atomic replaces paths below it.
 
-    Upstream's term is "SSA schema change". If the root became atomic, the set stays unchanged, since
-    the root has no owner.
+    Upstream's term is "SSA schema change". If the root became atomic, the set stays unchanged, since the root has no
+    owner.
     """
     found: dict[str, Any] | None = None
     if type_.map is not None and not type_.map.granular:

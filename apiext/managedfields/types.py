@@ -1,7 +1,7 @@
 """Merge types: the values that a field may have, and the ownership of their parts.
 
 Parts of a value may have separate owners (SSA-010). A path element is a step of a field path, such as ``f:spec``
-(path.py). A set is a set of field paths (fieldset.py).
+(path.py). In this module, "set" means a set of field paths (fieldset.py), except for lists of type set.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,9 +46,9 @@ class Type(Struct, eq=False):
 
 
 class ListType(Struct, eq=False):
-    """A list: atomic (one owner for the list), or granular (an owner for each item).
+    """A list: atomic (owned only as a whole), or granular (each item has owners of its own).
 
-    The items of a list without ``keys`` (a set) are identified by their values.
+    The items of a granular list without ``keys`` (a list of type set) are identified by their values.
     """
 
     item: Type
@@ -74,7 +74,7 @@ class _Elements(dict[str, str]):
 
 
 class MapType(Struct, eq=False):
-    """A map or an object: atomic (one owner for the map), or granular (an owner for each field).
+    """A map or an object: atomic (owned only as a whole), or granular (each field has owners).
 
     ``element`` is the type of undeclared fields, if they are allowed.
     """
@@ -110,7 +110,7 @@ def _deduced() -> Type:
 
 
 ATOMIC = _untyped()
-"""Any value, with one owner."""
+"""Any value, owned only as a whole."""
 DEDUCED = _deduced()
 """Any value: maps are granular, lists atomic (upstream: __untyped_deduced_)."""
 NOTHING = Type()

@@ -76,7 +76,7 @@ def not_found(resource: GroupResource, name: str) -> StatusError:
 
 
 def resource_not_found() -> StatusError:
-    """Return the 404 of a path without a resource, in the form of a Status (SRV-003)."""
+    """Return the 404 of a path that names no served resource, as a Status (SRV-003)."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -112,7 +112,7 @@ def bad_request(message: str) -> StatusError:
 def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldError]) -> StatusError:
     """Return the 422 of an object with invalid fields.
 
-    Each error becomes a cause, up to a limit. See ERR-07.
+    Each error becomes a cause, unless the errors exceed the limits of a response. See ERR-07.
     """
     errors = _bounded(errors)
     details: dict[str, Any] = {"name": name, "group": kind.group}
@@ -127,8 +127,8 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
     """Return the first errors, at least one, since the size of a response is limited.
 
-    Return at most MAX_FIELD_ERRORS + 1 errors, with at most twice MAX_FIELD_ERROR_BYTES characters. The limits are
-    higher here, since ``fields.Errors`` contains the first error over its limits, too.
+    Return at most MAX_FIELD_ERRORS + 1 errors. Several errors have at most twice MAX_FIELD_ERROR_BYTES characters. Both
+    limits are higher than those of ``fields.Errors``, since that list also contains the first error over its limits.
     """
     if len(errors) < 2:
         return errors
@@ -193,7 +193,7 @@ def too_old_resource_version(asked: int, oldest: int) -> StatusError:
 def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
     """Return the 504 of a request that exceeds its timeout (ERR-20).
 
-    A write with an unknown outcome has the same error.
+    The response to a write with an unknown outcome is the same error.
     """
     details: dict[str, Any] = {}
     if causes:
@@ -227,6 +227,6 @@ def internal(text: str) -> StatusError:
 def unknown(text: str, code: int = 500) -> StatusError:
     """Return the Status of an error that is not an API error (ERR-22).
 
-    It has the raw message and no reason.
+    The Status has the raw message and no reason.
     """
     return StatusError(code, "", text)

@@ -71,8 +71,8 @@ class CompiledSchema:
     def prepare(self, *, quickly: bool = False) -> None:
         """Compile all functions that convert a stored object.
 
-        With ``quickly``, also compile ``is_normal``. If the schema prunes no field or declares an embedded resource,
-        ``is_normal`` still always returns False.
+        With ``quickly``, also compile ``is_normal``. But if ``preserve_unknown_fields`` is true, or if the schema
+        declares an embedded resource, ``is_normal`` still always returns False.
         """
         root = self.root
         if quickly and not self.preserve_unknown_fields and not coerce.applies_to(root):
@@ -149,7 +149,7 @@ class CompiledSchema:
 
         See PRU-007, NUL-005. Return whether the object changed. If so, the caller must not send the stored bytes to
         clients. Also return True for an object with embedded resources that is too deep to be compared with its earlier
-        state.
+        state. Raise OverBudget as ``default`` does.
         """
         changed = bool(self.prune(document))
         changed = self.drop_nulls(document) or changed
@@ -194,9 +194,9 @@ class CompiledSchema:
     ) -> tuple[list[FieldError], list[str]]:
         """Evaluate the rules of the whole object; return (errors, warnings).
 
-        The warnings are errors of unchanged values (RAT-003). ``errors`` are all other errors of the object. Errors of
-        some kinds prevent the evaluation; then the result is one error that says so (CEL-015). ``name`` is the name of
-        the definition, for the log.
+        The warnings are errors of unchanged values (RAT-003). ``errors`` are the errors that the caller has already
+        found in the object. Errors of some kinds prevent the evaluation; then the result is one error that says so
+        (CEL-015). ``name`` is the name of the definition, for the log.
         """
         scope = self._scope
         if scope is None:
@@ -244,7 +244,7 @@ class CompiledSchema:
             return []
         found = list(as_many_as_shown(list_types.errors(self.root, new)))
         if found and old is not None and next(list_types.errors(self.root, old), None) is not None:
-            return []  # LST-003
+            return []  # LST-003: the stored object has errors of list types, too
         return found
 
 

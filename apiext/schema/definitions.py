@@ -23,9 +23,10 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
 
     See SCH-001…014, STR-001…012. ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. If
     the schema is nested too deeply, or its patterns are too large, the error about this limit is the only one.
-    Structural errors come first; they prevent the validation of defaults and of rules (STR-011). Keywords that no
-    structural schema may contain prevent these three checks; their error is returned only if there is no other error
-    (STR-012). Errors of defaults prevent the validation of rules.
+    Structural errors come first; they prevent the validation of defaults and of rules (STR-011). Errors of defaults
+    prevent the validation of rules. If the schema has no structural form, for example because of an unsupported
+    keyword, then structure, defaults and rules are not validated. The reason is returned only if there is no other
+    error (STR-012).
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
@@ -53,10 +54,7 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
 
 
 def _too_much_to_match(schema: View) -> bool:
-    """Report whether a schema's patterns have over MAX_PATTERN_PROGRAMS instructions.
-
-    The sum is over all patterns.
-    """
+    """Report whether a schema's patterns have over MAX_PATTERN_PROGRAMS instructions in all."""
     nodes = list(subschemas(schema))
     found = [node.get("pattern") for node in nodes] + list(_texts_of_matching_rules(nodes))
     left = limits.MAX_PATTERN_PROGRAMS
@@ -98,7 +96,7 @@ def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -
 def ratchets(schemas: Iterable[View | None]) -> Options:
     """Return the options for an update of a definition (UPD-002).
 
-    They depend on the schemas of the stored definition.
+    ``schemas`` are the schemas of the stored definition. The update may keep certain errors that they have.
     """
     given = [schema for schema in schemas if schema is not None]
     structural = all(rules_of_structure.is_structural(schema) for schema in given)
@@ -144,7 +142,7 @@ def _unpruned(schema: View) -> bool:
 def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
     """Return the formats without effect in the schemas (UPD-009).
 
-    They are without duplicates, in order of appearance.
+    The formats are in order of appearance, without duplicates.
     """
     found: dict[str, None] = {}
     for schema in schemas:
@@ -156,9 +154,9 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 
 
 def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return the warnings about new sets of objects and of arrays (UPD-009).
+    """Return the warnings about sets of objects, and about sets of arrays (UPD-009).
 
-    New sets are not in the ``old`` schemas.
+    Warn about a type of items only if the ``old`` schemas have no set with items of this type.
     """
     return [
         f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"

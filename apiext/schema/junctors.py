@@ -13,8 +13,9 @@ Source = Callable[[Structural], Mapping[type, Any]]
 def tests(node: Structural, source: Source) -> list[Callable[[Any], bool]]:
     """Return the tests of a node's junctors (allOf, anyOf, oneOf, not).
 
-    ``source`` returns, for a branch, a mapping from a class of values to its test: True (all are valid), or a function.
-    A value whose class is missing is invalid. The tests may raise OverBudget or BudgetExhausted.
+    ``source(branch)`` is a mapping: Python class of a value → the branch's test of such values. The test is True if all
+    such values are valid, else a function. A value whose class is missing is invalid. The returned tests may raise
+    OverBudget or BudgetExhausted.
     """
     junctors = node.junctors
     found: list[Callable[[Any], bool]] = []

@@ -18,8 +18,8 @@ applies_to = anywhere("list types", lambda node: node.extensions.list_type in ("
 def errors(node: Structural, value: Any, path: Path = None) -> Iterator[FieldError]:
     """Yield an error for the second occurrence of each repeated item.
 
-    Call it only if ``applies_to(node)``. In a list of type map, the first item that is neither an object nor null is an
-    error; then repeated items of this list are not reported.
+    Call this function only if ``applies_to(node)``. In a list of type map, the first item that is neither an object nor
+    null is an error; then repeated items of this list are not reported.
     """
     if isinstance(value, dict):
         of_maps = node.map_values if applies_to(node.map_values) else None

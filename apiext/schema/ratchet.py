@@ -1,6 +1,6 @@
 """Find the old value that corresponds to each new value of an update, and compare the two.
 
-See RAT-001, RAT-004. Ratcheting needs this: an update may keep an invalid value that it does not change.
+See RAT-001, RAT-004. The comparison is for ratcheting: an update may keep an invalid value that it does not change.
 """
 
 from time import perf_counter

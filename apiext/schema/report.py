@@ -43,9 +43,9 @@ _BEYOND_ROOM = FieldError(INVALID, "", "")  # stands for an error that does not 
 class Report:
     """The errors of one validation, in order and without duplicates, and the number of checks.
 
-    Upstream: MatchCount. ``cost`` is the size of the errors in a response: 1 for each error and for each KiB.
-    ``counted`` is true inside a junctor. ``full`` is true if no further error fits into a response; then an error is
-    stored only if it is the first.
+    ``checks`` is upstream's MatchCount. ``cost`` is the size of the errors in a response: 1 for each error and for
+    each KiB. ``counted`` is true inside a junctor. ``full`` is true if no further error fits into a response; then an
+    error is stored only if it is the first.
     """
 
     __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")
@@ -117,7 +117,7 @@ class Reporter:
         before = self.left
         self._node(found, node, value, path, link, counted)
         if found.errors and link is not None and link.unchanged():
-            found.errors = {}  # RAT-001
+            found.errors = {}  # RAT-001: an unchanged value has no errors
             found.cost = 0
         if not counted:
             self.left = before - found.cost
@@ -296,10 +296,7 @@ def errors(node: Structural, value: Any, base: str = "", link: Link | None = Non
 
 
 def limited(found: Iterable[FieldError], base: str = "") -> list[FieldError]:
-    """Return the errors.
-
-    If they do not fit into a response, omit the last errors and add a note.
-    """
+    """Return the errors that fit into a response, and a note if other errors are omitted."""
     shown, complete = first_shown(found)
     if not complete:
         shown.append(FieldError(INVALID, base, "Invalid value: too many errors: the rest is not shown"))

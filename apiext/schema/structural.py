@@ -116,7 +116,7 @@ class Structural(Struct, frozen=True, eq=False, weakref=True):
     def member(self, name: str) -> Union["Structural", None]:
         """Return the schema of a field, or None.
 
-        It is the schema in ``properties``, else the schema of map values.
+        The result is the schema in ``properties``, else the schema of map values.
         """
         found = self.properties.get(name)
         return found if found is not None else self.map_values
@@ -181,8 +181,8 @@ def anywhere(
 ) -> Callable[[Structural | None], bool]:
     """Return a predicate that reports whether ``here`` is true for a node or any below it.
 
-    It ignores schemas inside allOf, anyOf, oneOf and not, and, if ``values`` is false, schemas of map values. Each node
-    caches the result under the name ``mark``.
+    The predicate ignores schemas inside allOf, anyOf, oneOf and not. If ``values`` is false, it also ignores schemas of
+    map values. Each node caches the result under the name ``mark``.
     """
 
     def among(node: Structural | None) -> bool:

@@ -22,7 +22,8 @@ KEY = b"compact_rev_key"  # upstream's compactRevKey, which is outside of all pr
 class Compactor:
     """Periodic compaction.
 
-    Each turn compacts to the revision of the previous turn, unless another server has done so.
+    Each turn compacts to the store's revision at the previous turn. If another server had a turn since then, this turn
+    only records the current revision.
     """
 
     def __init__(self, etcd: Etcd, quota: int = 0) -> None:
@@ -84,7 +85,7 @@ class Compactor:
     async def _recover_space(self) -> int:
         """Compact a store that is out of space.
 
-        If the store is in this process and now has space, allow writes again.
+        If the store is in this process and now has space, also defragment it and allow writes again.
         """
         log.error("the store is out of space and allows only deletions%s", "" if self._quota else _REMEDY)
         try:

@@ -1,7 +1,7 @@
 """Route changes to watch groups by labels or fields of converted objects.
 
-Groups of a version share a conversion. A watch group is a set of watchers with equal parameters. A term (indexes.py) is
-a condition of its selector: a dimension, which is a label or field, and the values that it may have.
+A watch group is a set of watchers with equal parameters. All groups that watch the same version share a conversion. A
+term (indexes.py) is a condition of a group's selector: a dimension, which is a label or field, and its accepted values.
 """
 
 from collections import deque
@@ -116,7 +116,7 @@ class ConvertedRoutes:
     def step(self, budget: int) -> int:
         """Deliver one change, or begin the conversion of the next changes.
 
-        Return 1: it counts as one write.
+        Return 1, since the step counts as one write.
         """
         if not self.busy:
             return 1
@@ -144,7 +144,7 @@ class ConvertedRoutes:
     def fail(self, error: Exception) -> bool:
         """Deliver the next change to all groups, since it cannot be converted.
 
-        Each group then ends its watches with an ERROR event.
+        Each group then ends its watches with an ERROR event. Return True: the error is handled.
         """
         self._deliver_to_all()
         return True

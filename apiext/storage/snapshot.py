@@ -30,8 +30,9 @@ def _size(entry: Entry) -> int:
 class Slice(NamedTuple):
     """A page of entries in key order at one revision.
 
-    ``remaining`` is the number of entries after the page. ``next`` is the first key of the next page, "" for the last
-    page. It is relative to the listed prefix (collection or namespace) and ends in NUL, as in continue tokens (RV-005).
+    ``remaining`` is the number of entries after the page, 0 if it is unknown. ``next`` is the key at which the next
+    page begins, or "" for the last page. As in continue tokens (RV-005), this key is the last key of the page and NUL,
+    relative to the listed prefix (collection or namespace).
     """
 
     entries: Sequence[Entry]
@@ -48,10 +49,9 @@ class Chunk:
 
     ``size`` is the number of stored bytes, -1 if it is unknown. ``source`` has the bytes of entries that have no bytes
     of their own. A view is the JSON of an entry for one version (see segments.py). ``joined`` is one byte string: the
-    views that ``viewer`` makes, joined by commas. ``ends`` are the offsets of the ends of these
-    views. ``block`` is (joined, deflate block, crc32). ``base`` is an earlier chunk whose joined views this chunk may
-    reuse, None as soon as this chunk has joined views. ``forms`` is form → encoded entries; an example of a form is
-    table rows.
+    views that ``viewer`` makes, joined by commas. ``ends`` are the offsets of the ends of these views. ``block`` is
+    (joined, deflate block, crc32). ``base`` is an earlier chunk whose joined views this chunk may reuse, None as soon
+    as this chunk has joined views. ``forms`` is form → encoded entries; an example of a form is table rows.
     """
 
     __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "shared", "size", "source", "viewer")
@@ -83,7 +83,7 @@ class Chunk:
     def split_bounds(self) -> Iterator[tuple[int, int]]:
         """Yield (start, stop) of the parts of the chunk.
 
-        A part has at most limits.SEGMENT_BYTES, or one larger entry.
+        The entries of a part have at most limits.SEGMENT_BYTES in total, unless it is a single larger entry.
         """
         start = size = 0
         for at, entry in enumerate(self.entries):
@@ -102,8 +102,8 @@ class Chunk:
     def record_replaced(self, previous: Entry | None, size: int) -> None:
         """Record that an entry of ``size`` bytes replaced ``previous`` (None: a new entry).
 
-        For a removed entry, ``size`` is 0. If few entries still use the joined views of ``previous``, give these
-        entries bytes of their own, which frees the views.
+        For a removed entry, ``size`` is 0. If entries now use less than half of the joined views that ``previous``
+        used, give these entries bytes of their own, which frees the views.
         """
         if previous is None:
             was = 0
@@ -245,7 +245,8 @@ class Snapshot:
     def pieces(self, low: str = "", high: str = "", limit: int = 0) -> list[Piece]:
         """Return pieces with the first ``limit`` entries from ``low`` to before ``high``.
 
-        0 means all entries, "" no end. Mark their chunks as shared.
+        A ``limit`` of 0 means all entries. "" for ``high`` means all keys from ``low`` on. Split chunks with too many
+        bytes, and mark the chunks of the pieces as shared.
         """
         found = self._between(low, high, limit)
         heavy = [chunk for chunk, _, _ in found if not chunk.shared and chunk.stored_size() > 2 * limits.SEGMENT_BYTES]
@@ -258,7 +259,7 @@ class Snapshot:
         return found
 
     def _split_chunk(self, chunk: Chunk) -> None:
-        """Split a chunk that has too many bytes to join them without a pause."""
+        """Split a chunk that is too large to join its views without a pause."""
         number = bisect_left(self._lasts, chunk.keys[-1])
         keys, entries, base = chunk.keys, chunk.entries, chunk.base
         parts = [Chunk(keys[start:stop], entries[start:stop], base) for start, stop in chunk.split_bounds()]
@@ -266,7 +267,7 @@ class Snapshot:
         self._lasts[number : number + 1] = [part.keys[-1] for part in parts]
 
     def _chunks_between(self, low: str, high: str) -> tuple[list[Chunk], int, int]:
-        """Return the chunks with keys from ``low`` to before ``high``, and two counts of other keys.
+        """Return the chunks that may have keys from ``low`` to before ``high``, and two numbers.
 
         The first number counts the keys before ``low`` in the first chunk. The second number counts the keys from
         ``high`` on in the last chunk.

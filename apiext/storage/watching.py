@@ -15,8 +15,8 @@ from apiext.storage.store import Entry
 class Sink(Protocol):
     """The output of a watcher.
 
-    The owner of the sink calls ``Watcher.resume`` and ``Watcher.close``. It calls ``resume`` when ``paused`` becomes
-    false, and ``close`` when the client disconnects.
+    The owner of the sink calls ``Watcher.resume`` when ``paused`` becomes false, and ``Watcher.close`` when the client
+    disconnects.
     """
 
     paused: bool

@@ -1,6 +1,7 @@
 """``apiext kubeconfig``: print a kubeconfig, or merge one into that of kubectl.
 
-The command prints the kubeconfig of a user, and merges that of the administrator.
+``print`` prints the kubeconfig of the administrator, or a new one for a user. ``merge`` adds the entries of the
+administrator's kubeconfig to kubectl's, and ``remove`` removes them.
 """
 
 import argparse
@@ -71,8 +72,8 @@ def target(named: str, environment: Mapping[str, str]) -> Path:
 def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, switch: bool) -> dict[str, Any]:
     """Return ``known`` with the first cluster, user and context of ``given``, named ``name``.
 
-    They replace entries of this name; entries with other names stay unchanged. With ``switch``, or without a current
-    context, the new context becomes the current context.
+    The new entries replace entries of this name; entries with other names stay unchanged. With ``switch``, or without a
+    current context, the new context becomes the current context.
     """
     found: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **removed(known, name)}
     for many, one in _MANY.items():
@@ -89,7 +90,7 @@ def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, swi
 def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a kubeconfig without the cluster, user and context of a name.
 
-    If the current context has this name, it is unset.
+    If the current context has this name, the result has no current context.
     """
     found = dict(known)
     for many in _MANY:
@@ -194,7 +195,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit code."""
+    """Run the command; return 0, or 1 if it fails. For usage errors, raise SystemExit with 2."""
     options = _options(arguments)
     directory = Path(options.data_dir or os.environ.get("APIEXT_DATA_DIR") or default_data_dir(os.environ))
     try:

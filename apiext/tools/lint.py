@@ -60,8 +60,8 @@ class Verdict(Struct, frozen=True):
 def validate(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> Verdict:
     """Return the errors and warnings of creating a definition.
 
-    An error without a field concerns the whole body. ``mode`` is the fieldValidation parameter of the request. The
-    function changes the document.
+    An error without a field concerns the whole body. ``duplicates`` are the decoder's notes about duplicate fields.
+    ``mode`` is the fieldValidation parameter of the request. The function changes the document.
     """
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     served = definitions_resource(v1beta1=True).versions.get(version)
@@ -94,7 +94,7 @@ def _validated(served: ServedVersion, decoded: Document, warnings: list[str]) ->
 
 
 def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
-    """Yield the findings about definitions in a text, and the names of those without errors."""
+    """Yield findings about the definitions in a text, and the names of valid definitions."""
     for first, piece in parts(raw):
         places = Places(piece, first)
         try:
@@ -182,7 +182,8 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Run the command.
 
-    Return 1 for errors, unreadable files, or if there is no definition, and 2 for usage errors.
+    Return 1 for errors, for unreadable files, or if there is no definition, else 0. For usage errors, raise SystemExit
+    with 2.
     """
     options = parser().parse_args(list(arguments))
     failed, results = False, 0

@@ -1,6 +1,6 @@
-"""Writes of the status of an object by the server itself: one attempt.
+"""One attempt of the server itself to write the status of an object.
 
-They are not retried after a conflict.
+The attempt is not repeated after a conflict.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ async def amend(
 ) -> Entry | None:  # fmt: skip
     """Store the result of ``amendment`` if the object still has the revision of ``entry``.
 
-    Return the stored entry. Return None if the amendment returns None, or after a conflict; return ``entry`` if its
-    bytes stay the same. ``manager`` owns the changed fields. Raise all other store errors.
+    Return the stored entry, which is ``entry`` if its bytes stay the same. Return None if the amendment returns None,
+    or after a conflict. ``manager`` owns the changed fields. Raise StoreError for other errors of the store.
     """
     found, collection = live.current.resource(resource.group, resource.resource), store.collection(resource)
     assert found is not None
@@ -51,14 +51,14 @@ async def amend(
 
 
 async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``work`` with an object, in a thread if the object is large, and return its result."""
+    """Call ``work``, in a thread if the object of ``entry`` is large, and return the result."""
     if len(entry.raw) < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Document) -> bytes:
-    """Return the stored bytes of a document with field managers and without resourceVersion."""
+    """Record the field managers of a change; return the bytes to store, without resourceVersion."""
     ownership.record(who, served.codec.decode(entry.raw, entry.revision), document)
     document["metadata"].pop("resourceVersion", None)
     return served.codec.encode(document)

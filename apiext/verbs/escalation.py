@@ -25,8 +25,9 @@ Check = Callable[[Verbs, Policy, Call, View, View | None], Awaitable[None]]
 async def check(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
     """Raise a 403 for a role or binding with permissions that the user may not grant.
 
-    ``old`` is None on create. Users may grant the permissions that they have. With the verb escalate (for roles) or
-    bind (for bindings), they may grant all permissions.
+    ``old`` is None on create. Users may grant the permissions that they have. A user with permission for the verb
+    escalate on a role may write any rules into this role. A user with permission for the verb bind on a role may bind
+    this role. Members of system:masters may grant all permissions. Raise a 404 if the role of a binding does not exist.
     """
     check = _CHECKS.get(call.served.names.group_resource)
     if check is not None and not call.user.is_master:

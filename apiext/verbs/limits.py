@@ -30,7 +30,7 @@ DECODE_INLINE = {
     "application/yaml": 8 * 1024,
     "application/vnd.kubernetes.protobuf": 32 * 1024,
 }
-# Retries of one step of a write, each after the conversion of one more object. Beyond: 500.
+# Retries of one step of a request, each after a webhook has converted one more object. Beyond: 500.
 CONVERSIONS_OF_A_CALL = 64
 # Groups of an access review that the authorizer gets unchanged. Beyond: it gets only system:masters and groups with a
 # binding.

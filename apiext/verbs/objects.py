@@ -1,7 +1,4 @@
-"""Common steps of writes.
-
-They concern the cached collection, the object for admission and reads, and fields that a version hides.
-"""
+"""Common steps of writes, for example for admission and for fields that a version hides."""
 
 from collections.abc import Callable
 
@@ -45,7 +42,7 @@ def number(revision: str) -> int:
 def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
     """Return an object as a read would return it after the write.
 
-    It has defaults, and no fields of other versions.
+    The result has defaults, and no fields of other versions.
     """
     shown = call.served.codec.decode(call.served.codec.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
@@ -57,7 +54,7 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
 def accepted(call: Call, new: Document) -> Document:
     """Prune an object that no decoder has pruned.
 
-    Return it unchanged if the call does not use the storage version.
+    Return the object unchanged if the call does not use the storage version.
     """
     return call.served.shaping.accept(new) if call.served.names.version == call.resource.storage_version else new
 

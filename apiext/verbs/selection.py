@@ -1,7 +1,7 @@
 """Label and field selectors as conditions on stored entries.
 
-For some conditions, an index finds the entries. A term is one condition of a selector (storage/indexes.py). The
-rows SEL-… in BEHAVIOUR.md describe the selectors.
+A term is one condition of a selector. For some terms, an index finds the entries (storage/indexes.py). The rows SEL-…
+in BEHAVIOUR.md describe the selectors.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ class Selection(Struct, frozen=True):
     """The selection of a list, watch or collection delete: all ``terms`` must hold.
 
     ``matches`` tests an entry, and is None if all objects are selected. ``name`` and ``namespace`` are set if only
-    objects with exactly this name or namespace are selected. Selections of a version with equal
-    keys select the same objects.
+    objects with exactly this name or namespace are selected. Selections with an equal ``key`` select the same objects
+    of a version.
     """
 
     matches: Predicate | None
@@ -53,13 +53,17 @@ class Selection(Struct, frozen=True):
     def route(self) -> Term | None:
         """Return the term by which an index finds candidates.
 
-        It is the name, else the term with the fewest values. Return None if no term lists the accepted values.
+        A term on the name has priority, else the term with the fewest values is chosen. Return None if no term lists
+        its accepted values.
         """
         return _narrowest(self.terms)
 
     @property
     def route_unread(self) -> Term | None:
-        """Like ``route``, but only of the terms on names and namespaces, which need no conversion."""
+        """Like ``route``, but choose only from the terms on names and namespaces.
+
+        These terms need no conversion.
+        """
         return _narrowest(by_name(self))
 
 
@@ -67,9 +71,10 @@ EVERYTHING = Selection(None)
 
 
 def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selection:
-    """Return the selection.
+    """Return the selection by the selectors in ``options``, and by ``name`` unless it is empty.
 
-    Raise a 400 if selectors cannot be parsed or name unknown fields (SEL-001, SEL-005).
+    Raise a 400 if a selector cannot be parsed or names an unknown field (SEL-001, SEL-005). If there are a ``name`` and
+    a field selector, raise a 400 also if the field selector does not require this name.
     """
     if not options.label_selector and not options.field_selector and not name:
         return EVERYTHING
@@ -103,7 +108,7 @@ def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
 def by_name(selection: Selection) -> tuple[Term, ...]:
     """Return the terms on names and namespaces.
 
-    These are equal in all versions and revisions of an object.
+    The name and namespace are equal in all versions and revisions of an object.
     """
     return tuple(term for term in selection.terms if term.dimension in (_NAME, _NAMESPACE))
 
@@ -127,7 +132,7 @@ def _all(terms: list[Term]) -> Predicate | None:
 def _field_terms(asked: Sequence[tuple[Dimension, str, str]]) -> list[Term]:
     """Return the terms of a field selector.
 
-    If they are many, all ``!=`` values of a field become one term.
+    If there are more than limits.TERMS_APART terms, all ``!=`` values of a field become one term.
     """
     if len(asked) <= limits.TERMS_APART:
         return [_field_term(*one) for one in asked]
@@ -152,7 +157,7 @@ def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
 def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
     """Return the terms of a label selector.
 
-    Many terms are merged, since each object is tested with all of them.
+    More than limits.TERMS_APART terms are merged, since each object is tested with all terms.
     """
     if len(requirements) <= limits.TERMS_APART:
         return [*map(_label_term, requirements)]

@@ -5,9 +5,9 @@ from apiext.meta.fields import FieldError, forbidden
 
 
 def validate_lease(new: View, old: View | None) -> list[FieldError]:
-    """Return the error of a lease that the rules of its row cannot express.
+    """Return an error if a lease has a preferred holder without a strategy.
 
-    ``old`` is None on create.
+    The row has all other rules of leases. ``old`` is None on create.
     """
     spec = new.get("spec") or {}
     if spec.get("preferredHolder") and not spec.get("strategy"):

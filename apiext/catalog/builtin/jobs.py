@@ -291,7 +291,7 @@ _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-nam
 def _generated_selector(new: View) -> Iterator[FieldError]:
     """Yield the errors of a generated selector and its labels.
 
-    With manualSelector, the client sets them freely.
+    With manualSelector, yield nothing, since the client may choose selector and labels.
     """
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     selector = spec.get("selector")

@@ -110,7 +110,7 @@ def _quota_name_errors(name: str, path: str) -> Iterator[FieldError]:
 def quantity_errors(name: str, quantity: str, path: str) -> Iterator[FieldError]:
     """Yield the validation errors of a quantity.
 
-    It must not be negative. The quantity of a countable or extended resource must be an integer.
+    A quantity must not be negative. The quantity of a countable or extended resource must be an integer.
     """
     value = value_of(quantity)
     if value < 0:
@@ -132,7 +132,7 @@ def requirement_errors(
 ) -> Iterator[FieldError]:
     """Yield the validation errors of requests, limits and claims.
 
-    ``claims`` are the names of the pod's claims. ``of_pod`` is true for pod-level resources and false for the
+    ``claims`` are the names of the pod's resource claims. ``of_pod`` is true for pod-level resources and false for the
     resources of a container.
     """
     if not resources:

@@ -79,7 +79,8 @@ def prepare_service(new: Document, old: View | None) -> Document:
     """Restore stored fields that an update omits, and drop fields that the service may not have.
 
     A valid ``internalTrafficPolicy`` of an ExternalName service is always dropped. An update drops other fields only if
-    their values are unchanged (see _drop_unused). It empties ``status.loadBalancer`` unless the type is LoadBalancer.
+    their values are unchanged (see _drop_unused). An update of a service whose type is not LoadBalancer empties
+    ``status.loadBalancer``.
     """
     spec, before = new["spec"], (old or {}).get("spec") or {}
     _keep_given(spec, before)
@@ -381,7 +382,7 @@ def _shown(protocol: str, port: int) -> str:
 def _source_errors(new: View, old: View) -> Iterator[FieldError]:
     """Yield the validation errors of a load balancer's source ranges.
 
-    These are the ranges of the field or, if it is empty, of the annotation.
+    The ranges are those of the field or, if the field is empty, those of the annotation.
     """
     spec, ranges = new.get("spec") or {}, (new.get("spec") or {}).get("loadBalancerSourceRanges") or ()
     path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: errors name this field with a capital letter

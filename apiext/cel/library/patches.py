@@ -1,6 +1,6 @@
 """CEL functions for JSON patches.
 
-Only environments with the extension for JSON patches have them.
+Only environments with the extension for JSON patches have these functions.
 """
 
 from apiext.cel.costs import COPY

@@ -63,7 +63,7 @@ _FORMAT_SIZE = 64  # maximal size of a format in estimates (upstream: MaxFormatS
 def _equality_estimated(call: CallSizes) -> CallCost:
     """Return the estimate of ``==``.
 
-    It is that of a comparison, except for two values of one library type, such as IP.
+    The estimate is that of a comparison, except for two values of one library type, such as IP.
     """
     first, second = call.parts
     if first.type == second.type:
@@ -148,7 +148,7 @@ def contains(value: Value, container: Value) -> Value:
     """Return whether a list has an element, or whether a map has a key.
 
     In a list of the evaluated data (a View, not a list that CEL made), a comparison with an element may be a fault. If
-    no element is equal, return the first such fault. Return a fault, too, for a container that is no list or map.
+    no element is equal, return the first such fault. For a container that is neither a list nor a map, return a fault.
     """
     if type(value) is Fault:
         return False if type(container) is list else value

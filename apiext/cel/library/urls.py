@@ -72,9 +72,9 @@ class _Refused(ValueError):
 
 
 def parse(text: str, request: bool = True) -> Url:
-    """Parse a URL; for a ``request`` it must be an absolute URL, an absolute path or ``*``.
+    """Parse a URL; with ``request``, accept only an absolute URL, an absolute path or ``*``.
 
-    Raise _Refused.
+    Raise _Refused for an invalid URL.
     """
     body, _, fragment = (text, "", "") if request else text.partition("#")
     try:

@@ -99,7 +99,7 @@ class _Answers:
     def canonical(self, text: str) -> str:
         """Replace the label of the run and the server's field manager by fixed names.
 
-        The label is part of the groups of the run.
+        A run has its label in the names of its API groups, in place of CANON.
         """
         if self.manager:
             text = self.manager.sub(rf"\g<1>{SERVER_MANAGER}", text)
@@ -108,7 +108,7 @@ class _Answers:
     def parse(self, reply: Reply, step: dict[str, Any]) -> dict[str, Any]:
         """Return an answer in the form of the recordings.
 
-        Replace only the label and the server's field manager.
+        Replace the label and the server's field manager, but no other generated value.
         """
         answer: dict[str, Any] = {"status": reply.status, "headers": {}}
         if reply.timed_out:
@@ -229,9 +229,9 @@ class _Answers:
     def revision(self, text: str, listed: bool) -> str:
         """Return the symbol of a revision.
 
-        Each revision of an object is known and has its own symbol. For a list, and for an unknown revision, return the
-        symbol of the nearest known revision that is equal or lower, followed by ~. If no known revision is equal or
-        lower, return rv~. The text 0 and texts that are not numbers stay unchanged.
+        A revision is known if an object in an answer has it; each known revision has its own symbol. For a list, and
+        for an unknown revision, return the symbol of the nearest known revision that is equal or lower, followed by ~.
+        If no known revision is equal or lower, return rv~. The text 0 and texts that are not numbers stay unchanged.
         """
         if not text.isdigit() or int(text) == 0:
             return text
@@ -459,8 +459,9 @@ def _sort_causes(status: dict[str, Any]) -> None:
 def _own_parts(body: Any, keep: str) -> Any:
     """Return a server-wide document with only the entries that belong to the scenario.
 
-    ``keep`` is the name of the field with the entries; "own" stands for all fields that may have entries. The fields
-    continue and remainingItemCount of the metadata are removed, since they depend on the other entries.
+    ``keep`` is the name of the field with the entries; "own" stands for all fields that may have entries. For any
+    ``keep``, ``components.schemas`` is reduced to the schemas of the scenario. The fields continue and
+    remainingItemCount of the metadata are removed, since they depend on the other entries.
     """
     if not isinstance(body, dict):
         return body

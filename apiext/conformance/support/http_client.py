@@ -177,7 +177,10 @@ class Client:
         timeout: float = 30.0,
         **query: Any,
     ) -> Answer:
-        """Send one request; a body that is neither bytes nor str is encoded as JSON."""
+        """Send a request; a body that is neither bytes nor str is encoded as JSON.
+
+        While the server fills its cache, repeat the request up to ``attempts`` times in total.
+        """
         for _ in range(attempts):
             answer = self._once(method, path, body, headers or {}, timeout, query)
             if answer.status != 429 or b"storage is (re)initializing" not in answer.raw:

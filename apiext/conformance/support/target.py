@@ -30,7 +30,7 @@ class Target:
     def is_local(self) -> bool:
         """True if the server runs on this machine.
 
-        It can then call a webhook on a loopback address.
+        Such a server can call a webhook on a loopback address.
         """
         return urlsplit(self.url).hostname in LOOPBACK
 

@@ -14,7 +14,7 @@ class DecodeError(ValueError):
 
     The message is Go's error; callers add upstream's prefix. ``restored`` is the message that Go uses instead when it
     converts a decoded document to its types, for example after a strategic merge patch (upstream:
-    runtime.DefaultUnstructuredConverter). It is empty if both messages are equal.
+    runtime.DefaultUnstructuredConverter). ``restored`` is empty if both messages are equal.
     """
 
     restored = ""

@@ -1,6 +1,6 @@
 """Translate errors of the store to the Status for the client.
 
-This holds for errors that the verb does not translate itself.
+Verbs translate some of these errors themselves; this module translates the rest.
 """
 
 from collections.abc import Sequence

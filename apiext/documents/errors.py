@@ -44,7 +44,7 @@ class BoundExceeded(DecodeError):
 class OverflowingNumber(DecodeError):
     """The error of a number outside the range of float64 in a text of valid syntax.
 
-    Upstream reads kind and version first. So it reports an error of these instead, if there is one.
+    Upstream reads kind and version first. So it reports an invalid kind or version instead, if there is one.
     """
 
 

@@ -9,8 +9,8 @@ CLOSE_BUDGET = 2.0
 PROBE_EVERY = 2.0
 # Seconds in which etcd must respond to a request for the head revision. Beyond: etcd counts as unavailable.
 PROBE_TIMEOUT = 2.0
-# Seconds of its budget that a read still has when a request for the head revision fails; then the read fails, too.
-# Beyond: the read waits for the next request.
+# Seconds that a read has left when its request for the head revision fails: then the read fails, too. Beyond: the read
+# waits for the next request.
 LAST_TRY = 1.0
 # Sets of guards (keys whose revisions a write also compares) in each cache of encoded guards. Beyond: the least
 # recently used set is evicted.

@@ -143,9 +143,9 @@ class Server:
 
         The options of kubectl would be ``--server-side --force-conflicts``. Definitions and namespaces are applied
         first; this method waits until the definitions are established. ``namespace`` is for objects without a
-        namespace. Return the stored objects. Raise ApiError if the server returns an error or a definition is not
-        established in time, and OSError and ValueError as ``documents.read``. Raise ValueError for an object without a
-        name, before any object is applied.
+        namespace. Return the stored objects. Raise ApiError if the server returns an error, or if a definition is not
+        established in time. Raise OSError and ValueError as ``documents.read`` does. Raise ValueError for an object
+        without a name, before any object is applied.
         """
         found = []
         manifests = documents.read(source)

@@ -68,7 +68,7 @@ class Tally(Struct):
 
 
 def path_of(plan: Plan, version: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of an object; without a name, that of the collection in all namespaces."""
+    """Return the path of an object, or without a name the path of its collection."""
     inside = f"/namespaces/{namespace}" if namespace else ""
     return f"/apis/{plan.group}/{version}{inside}/{plan.plural}" + (f"/{name}" if name else "")
 

@@ -229,7 +229,7 @@ class Client:
     ) -> Connection | None:
         """Connect to a server whose certificate has the same name as subject and as issuer.
 
-        OpenSSL rejects each such certificate as self-signed. Go verifies its signature instead, and so does this
+        OpenSSL rejects each such certificate as self-signed. Go verifies the signature instead, and so does this
         method. ``error`` is the error of the first attempt to connect. Return None if this error has another reason, if
         the CA bundle does not contain the issuer, or if the connection fails again.
         """

@@ -259,7 +259,7 @@ class StoreConfig(Struct, frozen=True):
     def check(self, workers: int) -> None:
         """Raise ConfigError with a remedy for invalid settings.
 
-        It is also raised if ``workers`` processes cannot share this store.
+        Raise it also if ``workers`` is more than 1, and the processes cannot share this store.
         """
         self.etcd.check()
         if self.named not in ("", *STORES):
@@ -353,7 +353,7 @@ class TokenConfig(Struct, frozen=True):
     longest: float = 0.0  # longest life of a requested token in seconds; 0: no limit
 
     def check(self) -> None:
-        """Raise ConfigError without an issuer, or for public keys whose URL is not an https URL."""
+        """Raise ConfigError if there is no issuer, or if the URL of the keys is not an https URL."""
         if not self.issuers:
             raise ConfigError("--service-account-issuer is empty: tokens need an issuer")
         if self.keys_url and not self.keys_url.startswith("https://"):

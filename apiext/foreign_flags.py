@@ -47,9 +47,9 @@ def table() -> Mapping[str, Foreign]:
 def accept(extra: Sequence[str], unknown: Callable[[str], None], warn: Warn, *, ignore_unsupported: bool) -> None:
     """Warn once for each flag without effect; raise ConfigError for a refused flag.
 
-    Raise ConfigError also for an invalid value. A refused flag only causes a warning if its value is empty or harmless,
-    or with ``ignore_unsupported``. ``extra`` are the arguments that apiext does not know. ``unknown`` is called for an
-    argument that kube-apiserver does not know either, and must raise.
+    Raise ConfigError also for an invalid value. If the value of a refused flag is empty or harmless, or if
+    ``ignore_unsupported`` is true, warn instead. ``extra`` are the arguments that apiext does not know. For an argument
+    that is no flag of kube-apiserver, call ``unknown``, which must raise an exception.
     """
     rows = table() if extra else {}
     position, named = 0, set[str]()

@@ -1,6 +1,6 @@
 """Report the start and the end of a server: ready file, log lines, notices to systemd.
 
-It also reports the reason of a failed start.
+This module also logs the reason of a failed start.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Ready(Struct, frozen=True):
 def ending_signals() -> list[signal.Signals]:
     """Return the signals that shut the server down.
 
-    SIGHUP is one of them only if the parent does not ignore it (nohup).
+    SIGHUP is not one of them if the parent process ignores it, as nohup does.
     """
     outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT] + ([] if outlives else [signal.SIGHUP])
@@ -63,7 +63,10 @@ def ending_signals() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def file_of(flag: str, file: object) -> Iterator[None]:
-    """Turn an error about a file or directory into a ConfigError that names the flag."""
+    """Turn an error about a file or directory into a ConfigError that names the flag.
+
+    The error of a full disk stays an OSError.
+    """
     try:
         yield
     except (OSError, ValueError) as error:
@@ -86,7 +89,7 @@ def open_log(config: Config) -> None:
 def age() -> float:
     """Return the age of this process in seconds.
 
-    If it is unknown, the time since apiext.logs was imported.
+    If the age is unknown, return the seconds since apiext.logs was imported.
     """
     try:
         ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
@@ -211,7 +214,7 @@ def prepare(config: Config) -> None:
 def _refuse_earlier_etcd(config: Config) -> None:
     """Raise ConfigError if an earlier release ran an etcd in the data directory of the store.
 
-    This concerns only stores in a file.
+    Raise nothing if the store is not a file.
     """
     before = config.data_dir / "etcd"
     if config.store_file is not None and before.is_dir():
@@ -246,7 +249,7 @@ def remove_earlier_ready_file(config: Config) -> None:
 def retract(config: Config) -> None:
     """Report that this server ends, and remove its ready file.
 
-    The file would announce the next server too early.
+    A remaining file would announce the next server before it is ready.
     """
     notify_systemd("STOPPING=1")
     if config.worker is None:
@@ -299,7 +302,7 @@ def _ready_file_content(path: Path) -> Mapping[str, Any]:
 def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log exceptions that the event loop caught, except OSErrors of futures that are not tasks.
 
-    These come from connection attempts whose awaiting task was cancelled, so no code can retrieve them.
+    Such an OSError comes from a connection attempt whose awaiting task was cancelled, so no code can retrieve it.
     """
     future = context.get("future")
     unseen = future is not None and not isinstance(future, asyncio.Task)

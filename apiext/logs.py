@@ -32,8 +32,8 @@ LOADED = time.monotonic()
 def open_log(form: str = "", worker: int = 0) -> None:
     """Write all log lines of this process to standard error.
 
-    ``form`` is text or json; if it is empty, a terminal gets text. ``worker`` is the number of a worker process.
-    Python's warnings and uncaught errors are logged, too.
+    ``form`` is text or json; if it is empty, lines are text on a terminal, else JSON. ``worker`` is the number of a
+    worker process, 0 in other processes. Python's warnings and uncaught errors are logged, too.
     """
     handler = next((each for each in logging.getLogger().handlers if isinstance(each, ThreadedHandler)), None)
     if handler is None:
@@ -60,7 +60,8 @@ def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
 def set_verbosity(verbosity: int, *, quiet: bool) -> None:
     """Set the logged levels by --quiet and --v.
 
-    Warnings and errors are always logged. Other lines are logged without --quiet, and --v adds lines.
+    Warnings and errors are always logged. --quiet omits all other lines of the server, unless --v is at least RETRIES.
+    Requests are logged if --v is at least REQUESTS, also with --quiet.
     """
     _SERVER.setLevel(logging.DEBUG if verbosity >= RETRIES else logging.WARNING if quiet else logging.INFO)
     _VERBOSE.setLevel(logging.INFO if verbosity >= REQUESTS else logging.WARNING)

@@ -35,8 +35,9 @@ class Requester(Protocol):
 class Form(NamedTuple):
     """The form of a write that a plug-in receives.
 
-    It has the group and version of the request, and the group, version and kind of the objects. The forms differ if
-    the plug-in's rules name another version than the request, and the server converts the objects.
+    It has the group and version of the resource, and the group, version and kind of the objects. They are those of the
+    request, unless the plug-in's rules match the resource only in another version. Then the form has this version, and
+    the server converts the objects.
     """
 
     group: str
@@ -55,8 +56,8 @@ class Traces(Struct):
     """Results of plug-ins besides allow and deny: warnings and audit annotations (ADM-013).
 
     The client receives the warnings; the annotations are for the audit log. ``premises`` is namespace → revision: the
-    write commits only if the namespace still has this revision. When the write ends, it calls each function in
-    ``on_end``: with true if it succeeded, also as a dry run; with false if it failed.
+    write commits only if the namespace still has this revision. At the end of the write, or of its dry run, the server
+    calls each function in ``on_end``: with True after a success, with False after a failure.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -111,7 +112,7 @@ class Attributes(Struct):
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Reinvocation]:
         """Begin a round of calls of a mutating plug-in.
 
-        Return the rounds of the write (rounds.py), and its state.
+        Return the rounds of the write (rounds.py), and the state of the plug-in.
         """
         if self.rounds is None:
             self.rounds = Rounds()
@@ -129,12 +130,13 @@ class Attributes(Struct):
     def options(self) -> View | None:
         """The options of the request as an object, None if ``request_options`` is None.
 
-        Its kind depends on the operation: for a patch, it is CreateOptions or UpdateOptions.
+        The kind of this object depends on the operation: for a patch, it is CreateOptions or UpdateOptions.
         """
         if self.request_options is None:
             return None
         found = self.request_options.document()
         # upstream: plug-ins receive UpdateOptions for a patch, too
+        # So the kind comes from the operation of the write, unless the write is a delete.
         return found if self.operation == "DELETE" else {**found, "kind": f"{self.operation.capitalize()}Options"}
 
     @property

@@ -22,7 +22,8 @@ class Hook(Struct, frozen=True, eq=False):
     """One webhook of a configuration. ``target`` is a BadTarget if its clientConfig is invalid.
 
     ``owner`` identifies the webhook for the HTTP client: calls of an owner share a circuit breaker
-    (webhooks/breaker.py). It contains the URL, since a mutating and a validating webhook often have the same name.
+    (webhooks/breaker.py). The owner contains the URL, since a mutating and a validating webhook often have the same
+    name.
     """
 
     name: str

@@ -26,7 +26,7 @@ _INVALID = "Invalid"
 
 
 class MutatingPolicies(Policies[Mutations]):
-    """Plug-in that mutates the object with each policy that has a binding, one after the other."""
+    """Plug-in that applies the policies that match the write, one after the other."""
 
     __slots__ = ()
     name = "MutatingAdmissionPolicy"
@@ -47,8 +47,9 @@ class MutatingPolicies(Policies[Mutations]):
 class _Round:
     """Applies the mutating policies to one write, in one round.
 
-    A round is one pass over all mutating plug-ins. A second round follows if the first has changed the object; it
-    calls only policies with the reinvocationPolicy IfNeeded.
+    A round is one pass over all mutating plug-ins (rounds.py). If the first round has mutated the object, a second
+    round follows. It applies only policies with the reinvocationPolicy IfNeeded, and only if the object was mutated
+    after the policy.
     """
 
     def __init__(self, policy_run: PolicyRun[Mutations], new: Document) -> None:
@@ -99,7 +100,7 @@ class _Round:
     ) -> None:
         """Apply a policy if its match conditions hold.
 
-        In the second round, only if it must be reinvoked.
+        In the second round, apply only a policy that must be reinvoked.
         """
         policy_run, policy = self._policy_run, bound.policy
         objects = await self._versions.objects(bound.form)
@@ -166,7 +167,7 @@ class _Round:
     def _denied(self, denials: Sequence[Denial]) -> StatusError:
         """Return the 403 with the message and reason of the first denial.
 
-        Its causes list all denials.
+        The causes of the error list all denials.
         """
         texts = [_text(denial) for denial in denials]
         error = self._policy_run.denied(texts)

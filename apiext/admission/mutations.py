@@ -41,8 +41,8 @@ class Kind(Struct, frozen=True):
     """The kind of the mutated objects, with the merge rules of its fields.
 
     ``complete(document)`` applies defaults; it returns the object, and the paths of unknown fields. It raises
-    ValueError for a document that is not of the kind. ``typed`` is true if the kind has a Go type upstream; if not,
-    ``complete`` reports no unknown fields.
+    ValueError for a document that does not fit the Go type, or whose defaults are too large. ``typed`` is true if the
+    kind has a Go type upstream; if not, ``complete`` reports no unknown fields.
     """
 
     api_version: str
@@ -77,7 +77,10 @@ class Mutation(Struct, frozen=True):
     patch: Patch
 
     async def value(self, policy: Policy[Any], variables: Mapping[str, Any]) -> Value:
-        """Return the result of the expression; raise Refused and OutOfBudget."""
+        """Return the result of the expression.
+
+        Raise Refused if it does not compile or fails, and OutOfBudget if it exceeds the cost budget of the policy.
+        """
         if isinstance(self.program, str):
             raise Refused(self.program)
         value, fault = await PolicyEvaluation(policy, variables).run(self.text, self.program)
@@ -90,7 +93,11 @@ class Mutation(Struct, frozen=True):
         return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def apply(self, kind: Kind, original: View, value: Value) -> Document:
-        """Return the object after the mutation; raises Refused and StatusError."""
+        """Return the object after the mutation.
+
+        Raise Refused if the mutation cannot be applied. Raise StatusError for an error that fails the write whatever
+        the failurePolicy is.
+        """
         effort.rest(cel_limits.MAX_CREATED)
         try:
             return self.patch(kind, original, value)
@@ -216,14 +223,14 @@ def _check_types(value: Value) -> None:
 def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of atomic lists and maps in an apply configuration.
 
-    An apply would replace all their items.
+    An apply would replace such a list or map as a whole.
     """
     if isinstance(value, dict) and of.map is not None:
         if not of.map.granular:
             yield path
         for name in sorted(value):
             # upstream: values of maps with arbitrary keys are not searched
-            # The type of such a map declares no fields.
+            # The type of such a map declares no fields, so ``member`` is None.
             member = of.map.fields.get(name)
             if member is not None:
                 yield from atomics(member, value[name], f"{path}.{name}")

@@ -27,7 +27,7 @@ REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 class ObjectLookup:
     """Finds stored objects for plug-ins.
 
-    ``authorize(user, question)`` checks a permission of a user.
+    ``authorize(user, question)`` returns whether a user has a permission, and the reason.
     """
 
     __slots__ = ("_catalog", "_store", "authorize")
@@ -42,8 +42,8 @@ class ObjectLookup:
     ) -> View | None:
         """Return the newest state of an object.
 
-        Return None if it does not exist or its resource is not served. With ``cached``, return the cached state
-        instead, if there is one.
+        Return None if the object does not exist, or if its resource is not served. If ``cached`` is true, return the
+        cached state instead, if there is one.
         """
         found = self._served(resource)
         if found is None:
@@ -55,7 +55,10 @@ class ObjectLookup:
         return codec.decode(entry.raw, entry.revision) if entry is not None else None
 
     async def every(self, resource: GroupResource, namespace: str | None = None) -> list[View]:
-        """Return the cached objects of a namespace, or of all namespaces."""
+        """Return the cached objects of a namespace, or of all if ``namespace`` is None.
+
+        The list is empty if the resource is not served.
+        """
         served = self._served(resource)
         if served is None:
             return []

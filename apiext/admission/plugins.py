@@ -78,8 +78,8 @@ def plugins(
 ) -> list[Plugin]:
     """Return the plug-ins for whose names ``admits`` is true.
 
-    They read configurations from the cache of the store. ``posters`` returns the webhook client for the name of a
-    plug-in. The code for webhooks, policies and CEL is imported at the first write while a webhook or policy is
+    The plug-ins read configurations from the cache of the store. ``posters`` returns the webhook client for the name of
+    a plug-in. The code for webhooks, policies and CEL is imported at the first write while a webhook or policy is
     configured.
     """
 

@@ -146,9 +146,10 @@ def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) -> list[Decision]:
-    """Return the failed validations, also those with errors unless the policy ignores failures.
+    """Return the failed validations.
 
-    The messageExpressions are evaluated after all expressions.
+    A validation whose evaluation fails is one of them, unless the policy ignores failures. The messageExpressions are
+    evaluated after all expressions. Raise OutOfBudget if the expressions exceed the budget of the policy.
     """
     work, validations = PolicyEvaluation(policy, variables), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
@@ -175,9 +176,9 @@ async def _messages(
 ) -> list[str]:
     """Return the result of each messageExpression.
 
-    The result is empty if it is absent, unusable or not evaluated. The cost counts for ``budget``; raises OutOfBudget.
-    Upstream also evaluates the messageExpressions of validations that hold. This function does so only if their cost
-    could exhaust the budget.
+    The result is empty if the messageExpression is absent or was not evaluated, or if its value is unusable (see
+    ``_text``). Subtract the cost from ``budget``; raise OutOfBudget if the budget is exhausted. Upstream also evaluates
+    the messageExpressions of validations that hold. This function does so only if their cost could exhaust the budget.
     """
     work = PolicyEvaluation(policy, variables)
     work.budget = budget
@@ -199,7 +200,7 @@ async def _messages(
 def _text(value: Value, fault: str) -> str:
     """Return the stripped result of a messageExpression.
 
-    The result is empty if it is no string, too long or has a line break.
+    The result is empty if the evaluation failed, or if the value is no string, too long or has a line break.
     """
     text = "" if fault or not isinstance(value, str) else value.strip()
     return "" if len(text.encode()) > limits.ADMISSION_MESSAGE or "\n" in text else text

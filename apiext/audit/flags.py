@@ -50,7 +50,7 @@ CHOICES = {"audit-log-format": FORMATS} | {name: MODES for name, _, _, metavar i
 
 
 def read(values: Mapping[str, str]) -> AuditConfig:
-    """Return the configuration of the flags; raises ConfigError for an invalid value."""
+    """Return the configuration of the flags; raise ConfigError for an invalid value."""
     config = AuditConfig(
         values["audit-policy-file"],
         values["audit-log-path"],

@@ -16,8 +16,8 @@ TOO_LARGE = "event is too large even after truncating"
 def fitting(event: Event, delivery: AuditDelivery, render: Callable[[Event], bytes] = Event.line) -> bytes | None:
     """Return the rendered event, truncated if necessary.
 
-    Return None if it is too large even without its objects. The limit applies to ``Event.line``, also if ``render`` is
-    another function.
+    Return None if the event is too large even without its objects. The limit applies to ``Event.line``, also if
+    ``render`` is another function.
     """
     if not delivery.truncated:
         return render(event)

@@ -98,7 +98,8 @@ class Credentials:
         """Return the user of the client certificate or else of the bearer token.
 
         Return None if the request has neither. Raises BadCredential for an invalid token, and for an invalid
-        certificate without a token.
+        certificate without a token. The error is an UnconfirmedCredential if a token is invalid only by the cached
+        objects.
         """
         if certificate_user is not None and certificate_user is not REFUSED:
             return certificate_user
@@ -172,8 +173,8 @@ def read_token_file(path: Path) -> dict[str, User]:
 class Holder(Struct, frozen=True):
     """The user of a connection's client certificate, and whether the client is a trusted proxy.
 
-    ``user`` is None without a certificate, or if the certificate names no user. It is REFUSED if the certificate is
-    invalid as a credential.
+    ``user`` is None without a certificate, or if the certificate names no user. ``user`` is REFUSED if the certificate
+    is invalid as a credential.
     """
 
     user: User | None

@@ -30,9 +30,9 @@ BINDINGS = (CLUSTER_BINDINGS, GroupResource(GROUP, "rolebindings"))
 class Roles:
     """Keeps a policy equal to the cached roles and bindings.
 
-    Without served roles, it allows nothing. In each iteration of the event loop, changes are applied immediately up to
-    limits.FOLLOW_INLINE bytes. A task applies further changes later, and decodes large objects in a thread. Until then,
-    decisions use the older state.
+    If roles are not served, the policy allows nothing. In each iteration of the event loop, changes are applied
+    immediately up to limits.FOLLOW_INLINE bytes. A task applies further changes later, and decodes large objects in a
+    thread. Until then, decisions use the older state.
     """
 
     def __init__(self) -> None:

@@ -94,7 +94,7 @@ class ObjectOf(Node, eq=False):
 class Fold(Node, eq=False):
     """The expansion of a macro such as ``all``: a loop over a list or map.
 
-    Its steps compute an accumulator.
+    The steps of the loop compute an accumulator.
     """
 
     over: Node

@@ -108,7 +108,10 @@ class Builder:
         return Call(ids[middle], function, [left, right])
 
     def number(self, text: str, offset: int, kind: str) -> Node:
-        """Return a literal of kind int, uint or double; the text may begin with a minus."""
+        """Return a literal of kind int, uint or double; the text may begin with a minus.
+
+        Report an error for a number out of the range of the kind.
+        """
         digits = text[:-1] if kind == "uint" else text
         value: Scalar
         if kind == "double":
@@ -148,11 +151,15 @@ class Builder:
             value = b""
         return Literal(self.id(offset), value)
 
-    # Parts of expanded macros. They have the position of the macro call. Only copied nodes, but not copied entries of
-    # maps and objects, have the position of their originals.
+    # Parts of expanded macros. New nodes, and copied entries of maps and objects, have the position of the macro call.
+    # Copied nodes have the position of their originals.
 
     def copy(self, call: int, node: Node) -> Node:
-        """Return a copy of a node with new ids. Raise TooLarge, and the errors of ``weigh``."""
+        """Return a copy of a node with new ids.
+
+        Raise TooLarge if the macros of the expression copy more than limits.MAX_COPIED nodes. Raise the errors of
+        ``weigh``.
+        """
         self.copied += 1
         if self.copied > limits.MAX_COPIED:
             raise TooLarge(f"expression size exceeds limit: macros repeat more than {limits.MAX_COPIED} nodes")

@@ -80,7 +80,8 @@ def left() -> int:
 def take_time(elements: int) -> None:
     """Count work without allocation that takes as long as reading this number of elements.
 
-    Raise Cancelled. If the limit is ``brief`` (see limit.py), the work also counts as touched elements.
+    Raise Cancelled if the budget is exhausted, or if another thread has cancelled the evaluation. If the limit is
+    ``brief`` (see limit.py), the work counts as touched elements.
     """
     limit = _effort.limit
     limit.time += elements
@@ -93,7 +94,10 @@ def take_time(elements: int) -> None:
 
 
 def spend(elements: int) -> None:
-    """Count elements that the caller will read or create. Raise Cancelled."""
+    """Count elements that the caller will read or create.
+
+    Raise Cancelled if the budget is exhausted, or if another thread has cancelled the evaluation.
+    """
     left = _effort.left = _effort.left - elements
     if left < 0:
         raise Cancelled(CANCELLED)
@@ -104,7 +108,7 @@ def spend(elements: int) -> None:
 def spend_text(characters: int, *, wide: bool = False) -> None:
     """Count a string that the caller will read or create; ``wide`` is true if it is not ASCII.
 
-    Raise Cancelled. A string of fewer than 10 characters does not count.
+    Raise Cancelled as ``spend`` does. A string of fewer than 10 characters does not count.
     """
     if characters >= _CHARACTERS:
         spend(characters * (_WIDE if wide else 1) // _CHARACTERS)
@@ -113,7 +117,7 @@ def spend_text(characters: int, *, wide: bool = False) -> None:
 def spend_copy(*texts: str | bytes) -> None:
     """Count the memory of strings or bytes that the caller will copy or concatenate.
 
-    Raise Cancelled.
+    Raise Cancelled as ``spend`` does.
     """
     size = sum(map(len, texts))
     if size >= _FEW:
@@ -123,19 +127,22 @@ def spend_copy(*texts: str | bytes) -> None:
 def take_scan(characters: int) -> None:
     """Count characters that the caller will compare or search with a fast function.
 
-    Raise Cancelled.
+    Raise Cancelled as ``take_time`` does.
     """
     if characters >= _FEW:
         take_time(characters // _SCANNED)
 
 
 def take_elements(elements: int) -> None:
-    """Count elements that the caller will compare or add. Raise Cancelled."""
+    """Count elements that the caller will compare or add; raise Cancelled as ``take_time`` does."""
     take_time(elements * _COMPARED)
 
 
 def spend_equality(elements: int) -> None:
-    """Count the elements of two lists or maps that the caller will compare. Raise Cancelled."""
+    """Count the elements of two lists or maps that the caller will compare.
+
+    Raise Cancelled as ``spend`` and ``take_time`` do.
+    """
     spend(elements + 1)
     if elements >= _MANY:
         take_elements(elements)

@@ -14,7 +14,11 @@ EPSILON = -2  # an element of a set of expected tokens: it means that the rule m
 
 
 class State(Struct, eq=False):
-    """A state of a rule: it expects one token or one rule, or has several alternatives."""
+    """A state of a rule: it expects one token or one rule, or has several alternatives.
+
+    ``tokens`` are the kinds of the expected token. ``calls`` is the name of the expected rule, and ``precedence`` is
+    that of its call.
+    """
 
     rule: str
     kind: str = "basic"  # block, star_entry, star_back, plus_block, plus_back, stop
@@ -37,7 +41,7 @@ class Tok(Struct, frozen=True):
 class Rule(Struct, frozen=True):
     """The call of a rule; the parser stores the result under a label, with ``many`` in a list.
 
-    ``precedence`` excludes those alternatives of the called rule whose own precedence is lower, but not 0 (see Way).
+    ``precedence`` restricts the alternatives of the called rule (see Way).
     """
 
     name: str
@@ -49,8 +53,8 @@ class Rule(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """A choice of alternatives (block), or a repetition.
 
-    A repetition is star (any number), plus (at least one) or optional (at most one). ``predicted`` allows a lookahead
-    of more than one token.
+    A repetition is star (any number), plus (at least one) or optional (at most one). If ``predicted`` is true, the
+    parser may have to look ahead at more than one token.
     """
 
     kind: str
@@ -61,8 +65,8 @@ class Choice(Struct, frozen=True):
 class Way(Struct, frozen=True):
     """An alternative: a sequence of parts.
 
-    ``makes`` is the name of its node, or "". A call of the rule allows the alternative if ``precedence`` is 0, or at
-    least the precedence of the call.
+    ``makes`` is the name of its node, or "". A call of the rule allows the alternative if the ``precedence`` of the
+    alternative is 0, or at least the precedence of the call.
     """
 
     parts: "tuple[Part, ...]"
@@ -224,7 +228,8 @@ class Placed(Struct, eq=False):
     """A part with its states.
 
     ``start`` is its first state, ``block`` the state that has its alternatives, and ``back`` the state at the end of
-    each iteration of a loop. ``ways`` are the parts of each alternative.
+    each iteration of a loop. A token or a call of a rule has one state, which is all three. ``ways`` are the parts of
+    each alternative.
     """
 
     part: Part
@@ -235,7 +240,11 @@ class Placed(Struct, eq=False):
 
 
 class Network:
-    """All states of the grammar, and the tokens that each state can accept."""
+    """All states of the grammar, and the tokens that each state can accept.
+
+    For each rule, ``starts`` and ``stops`` have its first and its last state, ``bodies`` its parts, and ``callers`` the
+    states that call it.
+    """
 
     def __init__(self) -> None:
         self.starts: dict[str, State] = {}
@@ -325,7 +334,8 @@ class Network:
 class Context(Struct, eq=False):
     """A node of the syntax tree: the rule, the node's name (``makes``), and its parts.
 
-    The parts are label → part.
+    The parts are label → part. ``invoked`` is the state that calls the rule, None for the first rule. ``start`` is the
+    index of the first token.
     """
 
     rule: str

@@ -5,7 +5,7 @@ from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 
 PER_CALL_LIMIT = 1_000_000  # cost units of one evaluation (CEL-011)
 INTERPRETED = 20  # factor by which the interpreter is slower than generated code
-ELEMENT = 3  # cost units for one element under a brief limit
+ELEMENT = 3  # cost units of one element under a ``brief`` limit (see Limit)
 
 
 class Limit:
@@ -46,9 +46,9 @@ class Limit:
         return quick if quick < self.effort else self.effort
 
     def touched(self) -> int:
-        """Return the number of elements that the last evaluation read or created.
+        """Return the number of elements that the last evaluation of this thread read or created.
 
-        It is the last evaluation of this thread with this limit.
+        This evaluation must have been under this limit.
         """
         return max(0, min(self.effort, self._elements() - effort.left()))
 
@@ -58,5 +58,5 @@ class Limit:
         self.max_cost = -1
 
     def reached(self) -> Cancelled:
-        """Return the exception that ends an evaluation."""
+        """Return the exception that ends an evaluation at its maximal cost, or after ``cancel``."""
         return Cancelled(INTERRUPTED if self.cancelled else CANCELLED)

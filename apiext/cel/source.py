@@ -10,7 +10,7 @@ UNKNOWN = -2  # offset of a node without a position; its errors point before the
 
 
 class TooLarge(Exception):
-    """The error of a short expression whose compilation exceeds a limit."""
+    """The error of an expression whose macros or types exceed a limit."""
 
 
 class Issue:

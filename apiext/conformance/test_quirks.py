@@ -32,6 +32,7 @@ def test_no_definition_has_a_generate_name(api: Client) -> None:
 @pytest.mark.rows("SSA-014")
 def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
     # upstream: a converted object is not pruned, so it may not conform to its type
+    # So an apply in v2 fails: the object has an integer in ``spec.size``, which is a string in v2.
     group = fresh_group()
     wanted = definition(group)
     second = {**wanted["spec"]["versions"][0], "name": "v2", "storage": False}
@@ -117,6 +118,7 @@ def ruled(request: pytest.FixtureRequest) -> Resource:
 )
 def test_partial_validation_of_an_object_of_another_kind(ruled: Resource, spec: object, more: list[str]) -> None:
     # upstream: metadata and values of an object of another kind are not validated
+    # So the causes are the wrong kind and the errors in ``more``.
     body = {**ruled.make("b"), "kind": "Gadget", "spec": spec}
     operations = [{"op": "replace", "path": f"/{name}", "value": body[name]} for name in ("kind", "spec")]
     sent = [("POST", "", body, "application/json"), ("PATCH", "a", operations, JSON_PATCH)]

@@ -1,4 +1,4 @@
-"""PUT without resourceVersion: it overwrites objects of some kinds; else it is an error."""
+"""PUT without resourceVersion: an overwrite for some kinds, an error for other kinds."""
 
 from __future__ import annotations
 

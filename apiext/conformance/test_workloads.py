@@ -444,7 +444,7 @@ def value_at(value: Any, path: list[str]) -> Any:
 
 @pytest.mark.parametrize("own", [None, {"app": "a"}])
 def test_a_job_shares_only_the_default_labels_with_its_pods(api: Client, own: dict[str, str] | None) -> None:
-    """A job without labels gets those of its template, also the generated ones.
+    """A job without labels gets the labels of its template, including the generated labels.
 
     A job with labels keeps its own.
     """

@@ -195,7 +195,7 @@ def group_of(name: str) -> str:
 def read(entry: Entry, before: Entry | None = None, facts: Facts | None = None) -> Facts | None:
     """Return the facts of a stored definition (v1 or v1beta1); None if it is invalid.
 
-    ``facts`` are the facts of the previous state ``before``. They save the decoding of an unchanged spec.
+    ``facts`` are the facts of the previous state ``before``. With them, an unchanged spec is not decoded again.
     """
     try:
         if before is not None and facts is not None and (again := _with_same_spec(entry, before, facts)) is not None:
@@ -328,8 +328,8 @@ def streams(raw: bytes) -> dict[str, str]:
     """Return version → digest.
 
     If the digest changes, the open watches of the version must end (SRV-015). The digest covers schema, columns and
-    selectable fields of the version, and the fields that all versions share, such as the list of versions. It also
-    covers the schemas of stored versions, since a watch converts objects with the definition at the start of the watch.
+    selectable fields of the version, and the fields that all versions share, such as the list of versions. The digest
+    also covers the schemas of stored versions, since a watch converts objects with the definition at its start.
     """
     document = orjson.loads(raw)
     spec, status = document["spec"], document.get("status") or {}

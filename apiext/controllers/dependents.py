@@ -1,7 +1,7 @@
 """The graph of owners and dependents for the garbage collector.
 
-Each change of an object updates it. It contains objects with owners, objects in foreground or orphaning deletion, and
-deleted owners that have dependents.
+Each change of an object updates the graph. The graph contains objects with owners, objects in foreground or orphaning
+deletion, and deleted owners that have dependents.
 """
 
 import re
@@ -218,7 +218,7 @@ class Dependents:
 def _may_block(key: str, owner: str) -> bool:
     """Report whether a dependent may block an owner.
 
-    It must be another object. If the owner has a namespace, the dependent must have the same namespace.
+    An object cannot block itself. If the owner has a namespace, the dependent must have the same namespace.
     """
     namespace = split(owner)[1]
     return key != owner and namespace in ("", split(key)[1])

@@ -46,10 +46,9 @@ def exempt_existing() -> None:
 async def collect_loop(every: float = GC_EVERY) -> None:
     """Run full collections, after enough collections of new objects.
 
-    There are at most one every ``every`` seconds, and GC_WORTH collections of new objects come before each. All
-    requests wait during a full collection. So the pause after it grows with its duration, and the loop prefers a quiet
-    moment: a pause without a collection of new objects. At other moments the loop waits for GC_BUSY times as many
-    collections.
+    Between two full collections are at least ``every`` seconds and GC_WORTH collections of new objects. All requests
+    wait during a full collection. So the pause after it grows with its duration, and the loop prefers a quiet moment: a
+    pause without a collection of new objects. At other moments the loop waits for GC_BUSY times as many collections.
     """
     collected, pause = _collections(), every
     before = collected

@@ -19,7 +19,8 @@ DELETION_ABANDONED = 3.0
 CLEANUP_WAIT = 60.0
 # Seconds by which a change in a terminating namespace delays its conditions. Beyond: the conditions are updated.
 REMAINING_AFTER = 1.0
-# Concurrent deletions of objects of one definition or namespace. Beyond: further deletions wait.
+# Concurrent deletions of objects of one definition or namespace, or concurrent edits of the dependents of an owner that
+# orphans them. Beyond: further deletions or edits wait.
 DELETES_IN_FLIGHT = 32
 # Bytes of a definition that is compiled on the event loop after the start. Beyond: a thread compiles the definition.
 COMPILE_INLINE = 64 * 1024

@@ -14,7 +14,7 @@ def find(conditions: Sequence[View] | None, kind: str) -> View | None:
 
 
 def is_true(document: View, kind: str) -> bool:
-    """Return whether a definition has the condition with status True."""
+    """Return whether an object has a condition of this type with the status True."""
     found = find((document.get("status") or {}).get("conditions"), kind)
     return found is not None and found.get("status") == "True"
 
@@ -25,10 +25,11 @@ def condition(kind: str, status: str, reason: str, message: str) -> Document:
 
 
 def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> list[View]:
-    """Return the conditions with ``new``, which replaces one of its type or is added (CND-010).
+    """Return the conditions with ``new`` in place of the condition of its type (CND-010).
 
-    Without a condition of the same type, append ``new``. The transition time becomes ``now`` if the status changes, or
-    if the old condition has no transition time.
+    Without such a condition, append ``new``. Fields of the replaced condition that ``new`` lacks stay. The transition
+    time becomes ``now`` for an appended condition, for a new status, and if the replaced condition has no transition
+    time.
     """
     found = list(conditions or ())
     for index, old in enumerate(found):

@@ -73,7 +73,8 @@ _ZERO_COUNTS = frozenset(
 def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
     """Return model name → published schema for all kinds of a version.
 
-    These are the kind itself, its list and its subresources.
+    These are the kind itself, its list and its subresources. In v3, add the types of ``openapi_own.yaml`` to which a
+    built-in kind refers.
     """
     found = {types.model_name(served, served.names.kind): object_schema(served, v2=v2)}
     if "list" in served.published.verbs:
@@ -92,7 +93,7 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
 def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
     """Return the sorted names of the models to which the schemas of served versions refer.
 
-    Include models to which only other models refer. Leave out the models of the kinds of these versions.
+    The names include models to which only other models refer, but not the models of the kinds themselves.
     """
     own: set[str] = set()
     todo: set[str] = set()

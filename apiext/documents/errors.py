@@ -14,7 +14,7 @@ class DecodeError(ValueError):
 
     The message is Go's error; callers add upstream's prefix. ``restored`` is the message that Go uses instead when it
     converts a decoded document to its types, for example after a strategic merge patch (upstream:
-    runtime.DefaultUnstructuredConverter). It is empty if both messages are equal.
+    runtime.DefaultUnstructuredConverter). ``restored`` is empty if both messages are equal.
     """
 
     restored = ""
@@ -44,7 +44,7 @@ class BoundExceeded(DecodeError):
 class OverflowingNumber(DecodeError):
     """The error of a number outside the range of float64 in a text of valid syntax.
 
-    Upstream reads kind and version first. So it reports an error of these instead, if there is one.
+    Upstream reads kind and version first. So it reports an invalid kind or version instead, if there is one.
     """
 
 

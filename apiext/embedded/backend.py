@@ -31,7 +31,8 @@ class Identity(NamedTuple):
 class StoredContent(NamedTuple):
     """The content of a back end at the start of the server.
 
-    ``changes`` are (key, record), oldest first. ``leases`` are (id, time to live in seconds).
+    ``compacted`` is the compacted revision, 0 if there is none. ``changes`` are (key, record), oldest first. ``leases``
+    are (id, time to live in seconds).
     """
 
     identity: Identity
@@ -87,7 +88,10 @@ class NoRoom(Exception):
 
 
 class History(NamedTuple):
-    """Changes of a range of keys, oldest first. They are complete up to the revision ``upto``."""
+    """Changes of a range of keys, oldest first.
+
+    No change up to the revision ``upto`` is missing.
+    """
 
     changes: list[Change]
     upto: int

@@ -64,9 +64,9 @@ class MemoryBackend:
         self._loop.call_soon(found, {row: kept[row].value or b"" for row in rows if row in kept})
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Call ``found`` with the History of the revisions from ``first``.
+        """Call ``found`` with the History of a range of keys, from the revision ``first`` on.
 
-        It ends at ``last``, or at an earlier revision.
+        The History ends at ``last``, or at an earlier revision (see HISTORY).
         """
         changes: list[Change] = []
         looked, before, upto = 0, 0, last

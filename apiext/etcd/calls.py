@@ -71,9 +71,10 @@ class Caller:
         self._login = login
 
     async def read(self, path: str, message: bytes, timeout: float = limits.TRY, since: float = 0.0) -> bytes:
-        """Return the response of a call that is safe to repeat; raise the errors of errors.py.
+        """Return the response of a call that is safe to repeat.
 
-        ``timeout`` is the time of one attempt in seconds. The budget begins at ``since`` (event loop time, 0: now).
+        Raise Unavailable if the budget is exhausted, or another EtcdError if a retry cannot help. ``timeout`` is the
+        time of one attempt in seconds. The budget begins at ``since`` (event loop time, 0: now).
         """
         began = now()
         deadline = (since or began) + self.budget
@@ -104,7 +105,8 @@ class Caller:
     def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
         """Close the connection if its member does not respond.
 
-        If there are other endpoints, close it also if the member has lost its peers, or if a proxy has lost the member.
+        If there are other endpoints, also close the connection to a member that has lost its peers, or to a proxy that
+        has lost the member.
         """
         has_others = len(self.channel.endpoints) > 1
         # A member that has lost its peers still sends frames, but responds only after 7 seconds.

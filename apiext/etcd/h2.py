@@ -1,6 +1,6 @@
 """A gRPC client over HTTP/2, as an asyncio.Protocol.
 
-It has only the features that calls to etcd need. Its classes implement the protocols Transport and Stream of
+The client has only the features that calls to etcd need. The classes implement the protocols Transport and Stream of
 transport.py.
 """
 

@@ -102,13 +102,13 @@ class Call:
         elif len(self.body) < 5:
             self.body += payload
         else:
-            # The gRPC prefix is cut off here: ``settle`` would have to copy a large response again.
+            # The gRPC prefix is cut off here. Otherwise ``settle`` would have to copy a large response again.
             self._parts = [bytes(self.body[5:]), payload]
 
     def settle(self, answer: asyncio.Future[bytes]) -> None:
         """Set the result of the future to the unary response.
 
-        Set an EtcdError if it is not exactly one message.
+        Set an EtcdError if the response is not exactly one uncompressed message.
         """
         head = self.body
         if head is None or len(head) < 5:

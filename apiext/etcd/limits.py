@@ -4,13 +4,13 @@
 CALL_BUDGET = 10.0
 # Seconds in which connections close. Beyond: the client aborts them.
 CLOSE_BUDGET = 2.0
-# Seconds since the last response with the head revision (the newest revision of the store), and since the last byte on
-# the connection for watches. Beyond: the client requests the head revision, or reads a key on this connection.
+# Seconds without a response that has the head revision (the newest revision of the store), or without a byte on the
+# connection for watches. Beyond: the client requests the head revision, or reads a key on the connection for watches.
 PROBE_EVERY = 2.0
 # Seconds in which etcd must respond to a request for the head revision. Beyond: etcd counts as unavailable.
 PROBE_TIMEOUT = 2.0
-# Seconds that remain of a read's budget when a request for the head revision fails: then the read fails, too. Beyond:
-# the read waits for the next request.
+# Seconds that a read has left when its request for the head revision fails: then the read fails, too. Beyond: the read
+# waits for the next request.
 LAST_TRY = 1.0
 # Sets of guards (keys whose revisions a write also compares) in each cache of encoded guards. Beyond: the least
 # recently used set is evicted.
@@ -42,8 +42,8 @@ FIRST_PAUSE = 0.02
 LAST_PAUSE = 2.0
 # Seconds of the longest pause before a retry of a call. Beyond: the pause grows no more.
 LAST_RETRY = 1.0
-# Seconds of a connection or watch that ended so early that it counts as failed. Beyond: the next pause is FIRST_PAUSE
-# again.
+# Seconds for which a connection or watch was open. If it was open for a shorter time, it counts as failed. Beyond: the
+# next pause is FIRST_PAUSE again.
 SHORT_LIFE = 1.0
 # Bytes of the payload of a frame. Beyond: the client closes the connection.
 MAX_FRAME = 16_384

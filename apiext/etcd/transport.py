@@ -45,7 +45,10 @@ class Transport(Protocol):
         """
 
     def stream(self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]) -> Stream:
-        """Open a stream; ``on_end`` is called once when the server or the connection ends it."""
+        """Open a stream; ``on_end`` is called once when the server or the connection ends it.
+
+        Raise EtcdError if the connection accepts no more streams.
+        """
 
     def set_token(self, token: str) -> None:
         """Send this auth token with every later call."""
@@ -58,9 +61,10 @@ class Transport(Protocol):
 
 
 class TLS(Struct, frozen=True):
-    """Paths of PEM files.
+    """Paths of PEM files, and the expected name in the server's certificate.
 
-    Each new connection reads them again, so that it uses rotated certificates.
+    Each new connection reads the files again, so that it uses rotated certificates. If ``server_name`` is empty, the
+    certificate must have the host of the endpoint.
     """
 
     ca: str = ""
@@ -99,7 +103,7 @@ class Endpoint(Struct, frozen=True):
 def parse_endpoint(text: str) -> Endpoint:
     """Parse ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``.
 
-    Raise ValueError.
+    Raise ValueError for another scheme, an invalid port, or a text without a host or path.
     """
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")

@@ -1,6 +1,6 @@
 """A watch that resumes on new connections.
 
-It delivers each change since a given revision exactly once, in order.
+The watch delivers each change since a given revision exactly once, in order.
 """
 
 import asyncio
@@ -34,10 +34,11 @@ _read_answer = messages.WatchResponse.FromString  # bound once, since a lookup t
 class WatchSpec(Struct, frozen=True):
     """A watched range and its callbacks.
 
-    ``on_batch`` gets all changes of one or more revisions, or progress without changes. ``on_end`` gets the reason of
-    the end. It is called at most once, and never after ``cancel``. After Compacted (or its subclass FarBehind) and
-    after StoreReplaced, the caller must list the range again. AuthError means that the user may not watch the range.
-    Closed means that the client was closed. Both callbacks run on the event loop and must not raise exceptions.
+    ``on_batch`` gets all changes of one or more revisions, or progress without changes. ``on_end`` gets the reason for
+    which the watch has ended. ``on_end`` is called at most once, and never after ``cancel``. After Compacted (or its
+    subclass FarBehind) and after StoreReplaced, the caller must list the range again. AuthError means that the user may
+    not watch the range. Closed means that the client was closed. Both callbacks run on the event loop and must not
+    raise exceptions.
     """
 
     start: bytes
@@ -97,7 +98,7 @@ class Owner(Protocol):
     def contradicted(self, what: str) -> None:
         """End all watches, since the store lacks changes that watches have delivered.
 
-        ``what`` names a change.
+        ``what`` describes the missing change, for the log and for ``on_end``.
         """
 
     def discard(self, watch: "Watch") -> None:
@@ -197,9 +198,9 @@ class Watch:
             pause = min(pause * 2, limits.LAST_PAUSE)
 
     async def _may_resume(self) -> bool:
-        """Report whether the watch can resume; otherwise it has ended.
+        """Report whether the watch can resume, or end the watch.
 
-        It ends if the store was replaced, or if the watch is more than RELIST_GAP revisions behind.
+        End the watch if the store was replaced, or if the watch is more than RELIST_GAP revisions behind.
         """
         head = await self._owner.head_revision()
         if not self.ended and self.watermark and head - self.watermark > limits.RELIST_GAP:

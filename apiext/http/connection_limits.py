@@ -4,10 +4,10 @@ Without the limit of file descriptors, the event loop would accept and drop conn
 left. Connections to etcd and webhooks would fail, too, and files could not be opened.
 
 A connection needs memory before its first request is authenticated: about 50 KiB for TLS, and two to three times the
-bytes of an unfinished request head. Over the limits of this memory, the server closes the connections with the largest
-unfinished heads, or the oldest idle connections. A client that sends complete requests has an unfinished head or an
-unauthenticated connection only briefly. Unfinished heads of authenticated clients count, too, since a head must be
-complete before its credentials are checked.
+bytes of an unfinished request head. If all unfinished heads together need too much memory, the server closes the
+connections with the largest heads. If too many connections are unauthenticated, it closes the oldest idle one. A client
+that sends complete requests has an unfinished head or an unauthenticated connection only briefly. Unfinished heads of
+authenticated clients count, too, since a head must be complete before its credentials are checked.
 """
 
 import asyncio
@@ -71,8 +71,8 @@ def used() -> int:
 class Descriptors:
     """The number of file descriptors that are left for connections.
 
-    At 0, the open files are counted again. ``refused`` counts the refused connections. ``count`` returns the number of
-    open files.
+    If none is left, the open files are counted again, at most once in FILES_COUNT_EVERY seconds. ``refused`` counts the
+    refused connections. ``count`` returns the number of open files.
     """
 
     __slots__ = ("_count", "_left", "_limit", "_logged", "_missed", "_refused", "_until")
@@ -157,7 +157,8 @@ class Pending(Protocol):
 class Unauthenticated:
     """The connections without an authenticated request, and those with an unfinished head.
 
-    The former are in order, oldest first. ``memory`` is the memory of the control group or the machine, in bytes.
+    Connections without an authenticated request are in order, oldest first. ``memory`` is the memory in bytes that this
+    process may use (``Memory.given``).
     """
 
     __slots__ = ("_heads", "_most", "_pending", "_total")
@@ -171,7 +172,7 @@ class Unauthenticated:
     def add(self, connection: Pending) -> None:
         """Add a new connection.
 
-        If there are too many, close the oldest idle one, or this one if none is idle.
+        If there are more than limits.UNAUTHENTICATED, close the oldest idle connection, or this one if none is idle.
         """
         self._pending[connection] = None
         if len(self._pending) > limits.UNAUTHENTICATED:
@@ -186,7 +187,9 @@ class Unauthenticated:
     def add_head(self, connection: Pending, data: bytes, *, parsed: bool) -> None:
         """Add a piece of an unfinished head.
 
-        Close connections with the largest heads if all take too much memory.
+        ``parsed`` is true if the HTTP parser holds the piece, and false if the piece waits for the parser. If all
+        unfinished heads together need too much memory, close the connections with the largest heads, until the rest
+        needs at most half of the limit.
         """
         size = len(data) + _PIECE
         if parsed:

@@ -45,7 +45,7 @@ _IDS = Uids()
 def is_open(exchange: Exchange) -> bool:
     """Report whether a request needs no credentials: for health, the version or the front page.
 
-    If it is a GET or HEAD, it needs no authorization either.
+    Such a request needs no authorization either if it is a GET or HEAD.
     """
     return is_public(exchange.path) or front_page.is_wanted(exchange)
 
@@ -138,6 +138,7 @@ class Gate(Struct, eq=False):
                 telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
             )
             # upstream: dry runs and watches have no service level objective (SLI)
+            # So only other requests count in the SLI durations.
             if not dry_run and verb != "WATCH":
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
@@ -392,8 +393,9 @@ def _guarded(refusal: StatusError) -> StatusError:
 async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     """Limit the number of concurrent requests (429), and the duration of each request (504).
 
-    The duration is limited by --request-timeout, or by the timeout parameter of the client if that is shorter. Watches
-    have neither limit. Requests for health and version never get the 429 (LIM-001, LIM-002, WRI-024).
+    The duration is limited by --request-timeout, or by the timeout parameter of the client if that is shorter. A write
+    gets a 504 after limits.REQUEST_DEADLINE seconds at the latest. Neither limit applies to watches. Requests for
+    health and version never get the 429 (LIM-001, LIM-002, WRI-024).
     """
     if exchange.long_running:
         return await handler(exchange)
@@ -500,8 +502,9 @@ _AUDITED: Mapping[Filter | Step, Filter | Step | None] = {  # filter → its rep
 def filters(*, audited: bool, authorizes: bool = True) -> list[Filter | Step]:
     """Return the filters of a server.
 
-    ``audited`` is true if there is an audit log. ``authorizes`` is false if every request is allowed: then the filter
-    ``authorize`` is omitted. With an audit log it stays, since it writes decisions into the events.
+    ``audited`` is true if there is an audit log; then ``authorize_audited`` replaces ``authorize``. ``authorizes`` is
+    false if every request is allowed: then ``authorize`` is omitted, but not ``authorize_audited``, since it writes
+    decisions into the events.
     """
     if not audited:
         return [one for one in FILTERS if one is not audit and (authorizes or one is not authorize)]

@@ -42,7 +42,7 @@ class Operations(Protocol):
         """Return the cached object without waiting; None if it is not cached."""
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
-        """Return (resource, number of cached objects) of each resource."""
+        """Return (resource, number of cached objects) of each resource whose cache is ready."""
 
     async def connect(self, call: Call) -> None:
         """Handle a request that upstream forwards to a node, pod or service."""
@@ -107,7 +107,7 @@ class VerbOperations:
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the cached object without waiting (RV-002: resourceVersion=0).
 
-        Return None if it is not cached.
+        Return None if the object is not cached.
         """
         collection = self._verbs.store.collection(resource)
         if collection is None or not collection.state.ready:

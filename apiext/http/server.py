@@ -139,7 +139,7 @@ class HttpServer:
     ) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection.
 
-        It refuses all requests if no file descriptor is left.
+        If no file descriptor is left for a connection, the protocol refuses all requests.
         """
         return ApiHandler(listener, self.service, loop=loop, **settings) if self._descriptors.take() else Refusal()
 
@@ -226,9 +226,9 @@ class HttpServer:
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:
-        """Wait until requests end and clients have read their responses.
+        """Wait until no request is in flight.
 
-        After ``seconds``, cancel the remaining requests (504).
+        After ``seconds``, cancel the remaining requests: their clients get a 504.
         """
         in_flight = self.service.in_flight
         if await in_flight.ended(seconds):

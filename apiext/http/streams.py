@@ -113,9 +113,10 @@ class Form(Struct, frozen=True):
 class Frames(Struct):
     """The frames of one representation of one resource version; equal keys mean equal bytes.
 
-    ``first(entry)`` returns the frame of an initial event; it is None if initial events equal later events. ``stage``
-    encodes large objects in advance; it is None if stored bytes are mostly sent unchanged. ``second()`` is the second
-    of the wall clock; ``second`` is None for representations without ages (only Tables contain ages).
+    ``first(entry)`` returns the frame of an initial event. ``first`` is None if an initial event has the same
+    frame as a later ADDED event. ``stage`` encodes large objects in advance; it is None if stored bytes are mostly sent
+    unchanged. ``second()`` is the second of the wall clock; ``second`` is None for representations without ages (only
+    Tables contain ages).
     """
 
     key: Hashable

@@ -53,7 +53,7 @@ class Conflicts(Exception):
     def paths(self) -> Iterator[tuple[Manager, tuple[str, ...]]]:
         """Yield (manager, path) of each conflict, sorted by manager.
 
-        This is an iterator, since all paths together may need much more memory than the sets.
+        The result is an iterator, since all paths together may need much more memory than the sets.
         """
         for manager in sorted(self.owned):
             for path in in_order(self.owned[manager]):
@@ -89,7 +89,7 @@ def converted(versions: Versions, document: View | None, api_version: str, doing
     """Convert an object to a version and validate the result.
 
     Return an object of this version unchanged. Raise MissingVersion, or ValueError with a text that begins with
-    ``doing``. Raise this ValueError also if ``document`` is None, since pruning has deleted the whole object.
+    ``doing``. ``document`` is None if pruning has deleted the whole object; then raise ValueError, too.
     """
     if document is None:
         raise ValueError(f"{doing}failed to convert value to unstructured for type <nil>")
@@ -133,7 +133,8 @@ def apply(
 ) -> tuple[Document | None, Managers]:
     """Apply a configuration; return (merged object, managers).
 
-    The object is None if it equals the live object. Raise Conflicts unless ``force``.
+    The object is None if it equals the live object. If ``force`` is false, raise Conflicts for changed fields of other
+    managers.
     """
     type_ = write.type
     managers = _reconciled(write.versions, live, managers)
@@ -190,7 +191,8 @@ def _without_taken(
 ) -> Managers:
     """Return the managers without the paths that they lose by the write.
 
-    Raise Conflicts unless ``force``. ``losses`` are the losses in the version of the write.
+    If ``force`` is false, raise Conflicts if a manager loses a changed or added field. ``losses`` are the losses in the
+    version of the write.
     """
     versions = write.versions
     by_version = {write.api_version: losses}
@@ -249,8 +251,8 @@ def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[st
 def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:
     """Return the merged object without fields that the applier no longer applies.
 
-    A field that another manager owns stays. Return it unchanged if the version of ``last``, the applier's last entry,
-    no longer exists.
+    A field that another manager owns stays. ``last`` is the applier's last entry. If its version no longer exists,
+    return the object unchanged.
     """
     versions = write.versions
     try:

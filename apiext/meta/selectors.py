@@ -34,7 +34,7 @@ class Requirement(Struct, frozen=True):
         return self.accepts(labels.get(self.key))
 
     def accepts(self, value: str | None) -> bool:
-        """Return whether the term holds for a label with this value, or (None) without the label."""
+        """Return whether the term holds for a label value; None stands for an absent label."""
         return _MATCHES[self.operator](value, self.values)
 
 

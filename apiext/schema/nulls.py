@@ -19,9 +19,10 @@ def drops_null(node: Structural | None) -> bool:
 
 
 def null_dropper(node: Structural, *, root: bool = False) -> Dropper | None:
-    """Return the function that deletes nulls below a node.
+    """Return the function that deletes null fields below a node.
 
-    Return None if the node declares neither fields nor items.
+    Return None if the node declares neither properties, additionalProperties nor items. ``root`` is true for the root
+    of the schema: then the function does not search apiVersion, kind and metadata.
     """
     name = "nulls root" if root else "nulls"
     if name not in node.compiled:

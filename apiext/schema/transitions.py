@@ -1,6 +1,6 @@
 """Fit old values to a schema whose fields have changed their types.
 
-This is for rules with oldSelf (transition rules).
+Rules with oldSelf (transition rules) need this.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ _GONE: Any = object()
 
 
 def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) -> tuple[Any, bool]:
-    """Replace parts of the old value with a wrong type by the parts of the new value.
+    """Replace parts of the old value that lack the declared type by those of the new value.
 
-    Return the result, and whether all parts have the declared type. Omit a part without the declared type if the new
-    value lacks this part. Call ``spend`` for each part.
+    Omit such a part if the new value lacks it. Return the result, and whether all parts of the old value have the
+    declared type. Call ``spend`` for each part.
     """
     spend()
     if view(old, declared).__class__ is Fault:

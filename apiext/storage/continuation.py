@@ -37,7 +37,7 @@ class Continuation(NamedTuple):
 def encode(start: str, revision: int, *, cached: bool = True) -> str:
     """Return the token of a page (RV-005).
 
-    ``cached``: begin the key with a slash, as upstream's watch cache does.
+    If ``cached`` is true, begin the key with a slash, as upstream's watch cache does.
     """
     text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}" if cached else start})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()

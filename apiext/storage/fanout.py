@@ -307,7 +307,7 @@ class Group:
     def fail(self, error: Exception) -> bool:
         """End all watches with the group's ERROR event for an exception.
 
-        Return False if there is no such event.
+        Return False if the group has no such event; then the watches end without an event.
         """
         self._finish_pass()
         event = self._error_event(error)

@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 class RootWatch:
     """The watch of all keys below the root.
 
-    It is complete while it is open, since the cache then gets each change. If the watch ends other than by ``close``,
-    ``epoch`` increases by one. All filled collections must then be read again at one revision. Then the watch opens
-    again at this revision.
+    The watch is complete while it is open, since the cache then gets each change. If the watch ends, ``epoch``
+    increases by one, unless the server itself has closed the watch or the client of etcd. All filled collections must
+    then be read again at one revision. Then the watch opens again at this revision.
     """
 
     def __init__(self, etcd: Etcd, root: str, dispatcher: Dispatcher, on_lost: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class RootWatch:
     def usable(self) -> WatchHandle | None:
         """The watch while it is complete, else None.
 
-        While it is None, a write of this server must not be applied to the cache.
+        Without a complete watch, a write of this server must not be applied to the cache.
         """
         return self._watch if self._complete.is_set() else None
 
@@ -77,7 +77,7 @@ class RootWatch:
     async def wait_complete(self) -> int:
         """Wait until the watch is complete, and return its epoch.
 
-        Raise Unavailable after limits.FRESH_WAIT.
+        Raise Unavailable after limits.FRESH_WAIT seconds.
         """
         if not self._complete.is_set():
             try:

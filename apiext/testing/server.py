@@ -27,7 +27,7 @@ MANAGER = "apiext-testing"
 class ServerNotReady(Exception):
     """The server did not become ready, or it is not running.
 
-    If it did not become ready, the text is the end of its log, if there is one.
+    After a failed start, the text is the end of the server's log, unless the log is empty.
     """
 
 
@@ -45,10 +45,10 @@ class ApiError(Exception):
 class Server:
     """A server with its own port and directory.
 
-    They are released at the end of the ``with`` block. ``flags`` are flags of ``apiext serve``. The server keeps
-    objects in memory, unless flags or the environment select a store, a configuration file, or several processes. With
-    ``secure``, the server uses https with its own certificates and a token; otherwise it uses http without
-    authentication. With the ``url`` of a running server, this class uses this server and starts none.
+    Port and directory are released at the end of the ``with`` block. ``flags`` are flags of ``apiext serve``. The
+    server keeps objects in memory, unless flags or the environment select a store, a configuration file, or several
+    processes. With ``secure``, the server uses https with its own certificates and a token; otherwise it uses http
+    without authentication. With the ``url`` of a running server, this class uses this server and starts none.
     """
 
     def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
@@ -143,9 +143,9 @@ class Server:
 
         The options of kubectl would be ``--server-side --force-conflicts``. Definitions and namespaces are applied
         first; this method waits until the definitions are established. ``namespace`` is for objects without a
-        namespace. Return the stored objects. Raise ApiError if the server returns an error or a definition is not
-        established in time, and OSError and ValueError as ``documents.read``. Raise ValueError for an object without a
-        name, before any object is applied.
+        namespace. Return the stored objects. Raise ApiError if the server returns an error, or if a definition is not
+        established in time. Raise OSError and ValueError as ``documents.read`` does. Raise ValueError for an object
+        without a name, before any object is applied.
         """
         found = []
         manifests = documents.read(source)
@@ -200,7 +200,8 @@ class Server:
     def reset(self) -> None:
         """Delete all objects that were created since the start, and remove their finalizers.
 
-        Objects that existed at the start are not deleted. Raise StillThere after limits.RESET_WAIT seconds.
+        Objects that existed at the start are not deleted. Raise StillThere if objects remain after limits.RESET_WAIT
+        seconds.
         """
         inventory.empty(self.api, self._kept)
 

@@ -49,8 +49,9 @@ _PAUSE = 0.05  # seconds between reads of discovery while the server compiles a 
 class Settings(Struct, frozen=True):
     """Settings of a migration.
 
-    These are its rate, and whether objects may lose fields that the storage version lacks. With ``rewrite``, rewrite
-    objects even if all are in the storage version, to encrypt them with another key.
+    ``rate`` is the rate limit (see Pace), ``parallel`` the number of threads. If ``allow_loss`` is true, objects may
+    lose fields that the storage version lacks. If ``rewrite`` is true, rewrite objects even if all are in the storage
+    version, to encrypt them with another key.
     """
 
     rate: float
@@ -67,7 +68,7 @@ class Tally(Struct):
 
 
 def path_of(plan: Plan, version: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of an object; without a name, that of the collection in all namespaces."""
+    """Return the path of an object, or without a name the path of its collection."""
     inside = f"/namespaces/{namespace}" if namespace else ""
     return f"/apis/{plan.group}/{version}{inside}/{plan.plural}" + (f"/{name}" if name else "")
 
@@ -84,7 +85,7 @@ class Migration:
     def run(self, name: str) -> bool:
         """Migrate a definition's objects; return False if some objects failed.
 
-        Raise MigrationError and Unreachable.
+        Raise MigrationError if the definition cannot be migrated, and Unreachable if the server does not respond.
         """
         for _ in range(limits.MIGRATE_RESTARTS):
             plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
@@ -209,8 +210,8 @@ class Migration:
     def _compare(self, plan: Plan, path: tuple[str, str]) -> tuple[str, str]:
         """Compare an object in its old versions with the storage version.
 
-        Return (revision, "") if it loses no field, ("", message) if it loses fields or cannot be read, and ("", "") if
-        it was deleted.
+        Return (revision, "") if the object loses no field, ("", message) if it loses fields or cannot be read, and
+        ("", "") if it was deleted.
         """
         while True:
             self._pace.wait()
@@ -234,7 +235,8 @@ class Migration:
     def _prune(self, plan: Plan) -> bool:
         """Reduce storedVersions to the storage version; return False if the definition has changed.
 
-        It has changed if its uid (after a delete and a create) or its generation (after a change of the spec) differs.
+        The definition has changed if its uid (after a delete and a create) or its generation (after a change of the
+        spec) differs from the plan's.
         """
         for _ in range(limits.MIGRATE_RESTARTS):
             definition = expect(self._api.get(f"{DEFINITIONS}/{plan.name}"), plan.name)
@@ -253,14 +255,17 @@ class Migration:
 
 
 class Pace:
-    """A common rate limit for all threads; ``rate`` 0 means no limit."""
+    """A common rate limit for all threads: ``rate`` turns per second, 0 for no limit.
+
+    Each patch takes a turn. Most reads of an object take one, too.
+    """
 
     def __init__(self, rate: float) -> None:
         self._turns = Turns(rate)
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Wait until the next request may be sent."""
+        """Wait for the next turn."""
         with self._lock:
             seconds = self._turns.take(time.monotonic())
         if seconds:
@@ -270,8 +275,8 @@ class Pace:
 def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
     """Yield (metadata of the objects of a page, number of remaining objects).
 
-    Raise MigrationError. If a continue token expires, the listing continues at a later revision. Objects that were
-    created in between are already in the storage version.
+    Raise MigrationError if a page cannot be read. If a continue token expires, the listing continues at a later
+    revision. Objects that were created in between are already in the storage version.
     """
     token = ""
     while True:
@@ -296,9 +301,9 @@ def _name_of(metadata: Mapping[str, Any]) -> str:
 
 
 def expect(answer: Answer, name: str) -> Any:
-    """Return the document of a successful response.
+    """Return the document of a response with the status 200.
 
-    Raise MigrationError, whose text begins with the name.
+    For any other status, raise MigrationError, whose text begins with the name.
     """
     if answer.code != 200:
         raise MigrationError(f"{name}: {answer.message}")

@@ -68,7 +68,7 @@ Options of other kinds have only a path.
 
 
 def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:
-    """Return the options of a connection, without empty values."""
+    """Return the options of a connection, without empty values; raise a 400 for an invalid port."""
     found: Document = {}
     for field, form in _OPTIONS.get(kind, {"path": str}).items():
         values = query.get(field)
@@ -169,7 +169,7 @@ def _unavailable(text: str) -> status.StatusError:
 def _place(call: Call, kind: str) -> tuple[str, str, str]:
     """Return scheme, name and port of ``name``, ``name:port`` or ``scheme:name:port``.
 
-    Raise a 400 for another name.
+    Raise a 400 for a name of any other form.
     """
     parts = call.name.split(":")
     scheme, name, port = ("", *parts, "")[:3] if len(parts) < 3 else (*parts, "", "")[:3]

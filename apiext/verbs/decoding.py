@@ -34,7 +34,8 @@ def mode(options: WriteOptions) -> str:
 async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     """Check the kind and version of a POST or PUT body, and normalize it.
 
-    Also report unknown and duplicate fields.
+    Also report unknown and duplicate fields. Raise a 400 for a body that is invalid, or in the mode Strict for such
+    fields.
     """
     identity.check_type(call, body, warn, reports=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
@@ -74,10 +75,11 @@ def _typed(call: Call) -> bool:
 def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
     """Return the normalized body and its unknown paths.
 
-    Raise DecodeError if the result has a number over the range of float64.
+    Raise DecodeError for a value that does not fit its type, or for a number over the range of float64.
     """
     # Go decodes all values of a duplicate field, one after the other.
     # upstream: a null does not change a field that cannot be null
+    # So a body with duplicate fields and a null is decoded by ``_with_nulled``.
     nulled = bool(body.duplicates) and body.media_type != identity.YAML and _typed(call) and b"null" in body.raw
     document, unknown = _normalize(call, _with_nulled(body) if nulled else _in_go_order(call, body))
     if nulled:
@@ -289,7 +291,8 @@ def _report(call: Call, notes: Sequence[str], validation: str, quoted: Callable[
 def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
     """Return notes about unknown fields.
 
-    As upstream, only notes about Go types are escaped, and there are at most MAX_NOTES of them.
+    As upstream, notes about Go types are escaped, and there are at most MAX_NOTES of them. Other notes are neither
+    escaped nor limited.
     """
     if _typed(call):
         return [f"unknown field {go_quote(path)}" for path in unknown[:MAX_NOTES]]

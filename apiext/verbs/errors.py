@@ -1,6 +1,6 @@
 """Translate errors of the store to the Status for the client.
 
-This holds for errors that the verb does not translate itself.
+Verbs translate some of these errors themselves; this module translates the rest.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ class Undecodable(status.StatusError):
 def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
     """Return the error of a read or list that meets undecodable objects (``faults``).
 
-    If ``listed`` is true, it is the error of a list with all of these objects, else of a read of the first object.
+    If ``listed`` is true, return the error of a list with all of these objects, else the error of a read of the first
+    object.
     """
     first = faults[0]
     if not listed:

@@ -30,7 +30,7 @@ class Grace:
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
         """Return whether a pod is being deleted and this delete does not shorten its grace period.
 
-        Return False if its grace period is 0.
+        Return False if the pod's current grace period is 0.
         """
         self._current_period = _current_period_of(pod)
         if not self._current_period:

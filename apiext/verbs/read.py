@@ -29,9 +29,10 @@ CONTINUE_EXPIRED = (
 
 
 async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
-    """Return the newest state of an object, or a state that is not older than a revision.
+    """Return the newest state of an object, or a state not older than ``resource_version``.
 
-    See RV-002.
+    For ``0``, the state may be older than the store. See RV-002. Raise a 404 if the object does not exist, and a 500
+    for a ``resource_version`` that is not a number.
     """
     collection = collection_of(verbs, call)
     identity.check_segment(call.name)
@@ -79,15 +80,15 @@ async def refuse_future(verbs: Verbs, collection: Collection, revision: int, ret
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of a list: segments of the cache or entries.
 
-    It has a continue token if objects remain.
+    The page has a continue token if objects remain. Raise a 400 for invalid options.
     """
     selection = await selected(call.served, options, call.name)
+    # A field selector with metadata.namespace restricts a list of all namespaces.
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
     collection = collection_of(verbs, call)
-    # Without a continue token, the limit of a list of one object by its name is ignored; it does not turn
-    # resourceVersion into an exact revision.
     # upstream: only the limit of a list of several objects makes pages, and makes its resourceVersion an exact revision
+    # So a list of one object by its name ignores the limit, unless the request has a continue token.
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     query = ListQuery(
         options.resource_version, options.resource_version_match, limit, options.continue_token, call.resource.cached
@@ -215,7 +216,7 @@ def _page_of(call: Call, part: Slice) -> Page:
 async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
     """Select objects from the cache.
 
-    Use its current state, or a newer state if an index must be updated first.
+    Use the current state of the cache, or a newer state if an index must be updated first.
     """
     if not call.served.codec.converts:
         return await collection.state.select(selection.terms, call.namespace, plan.after, plan.limit)

@@ -98,7 +98,7 @@ class Buffer:
     def find(self, mark: bytes) -> int:
         """Return the position of ``mark``, or -1.
 
-        Then the next search skips the bytes already searched.
+        After -1, the next search skips the bytes that were searched.
         """
         found = self.data.find(mark, self.start + self._searched, self.end)
         self._searched = max(self.size - len(mark) + 1, 0) if found < 0 else 0

@@ -1,6 +1,6 @@
 """The client that calls webhooks (ADM-008, VER-009).
 
-It has pooled HTTP/1.1 connections, TLS, and limits for responses.
+The client has pooled HTTP/1.1 connections, TLS, and limits for responses.
 """
 
 import asyncio
@@ -94,10 +94,11 @@ class Client:
     ) -> bytes:
         """POST JSON and return the body of a response with status 200 to 206.
 
-        Raise CallError with Go's text. After a response of 429 or 5xx with Retry-After, the client retries within the
-        timeout. ``timeout`` is in seconds; the webhook gets it as a query parameter. ``owner`` identifies a webhook, a
-        definition or the audit log; the calls of an owner share a breaker. ``max_bytes`` limits the body of the
-        response. ``user`` are the server's credentials. If ``empty`` is true, a response may have no body.
+        Raise CallError with Go's text if the call fails, or for any other status. After a response of 429 or 5xx with
+        Retry-After, the client retries within the timeout, with limits.WEBHOOK_TRIES calls at most. ``timeout`` is in
+        seconds; the webhook gets it as a query parameter. ``owner`` identifies a webhook, a definition or the audit
+        log; the calls of an owner share a breaker. ``max_bytes`` limits the body of the response. ``user`` are the
+        server's credentials. If ``empty`` is true, a response may have no body.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout
@@ -228,9 +229,9 @@ class Client:
     ) -> Connection | None:
         """Connect to a server whose certificate has the same name as subject and as issuer.
 
-        OpenSSL has rejected it with ``error``, since it regards each such certificate as self-signed. Go verifies the
-        signature of such a certificate, and so does this method. Return None if the CA
-        bundle does not contain the issuer, or if the certificate is invalid for another reason.
+        OpenSSL rejects each such certificate as self-signed. Go verifies the signature instead, and so does this
+        method. ``error`` is the error of the first attempt to connect. Return None if this error has another reason, if
+        the CA bundle does not contain the issuer, or if the connection fails again.
         """
         if not isinstance(error, ssl.SSLCertVerificationError) or error.verify_code != SELF_SIGNED or not target.ca:
             return None
@@ -301,7 +302,7 @@ def _head(path: str, authority: str) -> str:
 
 
 async def _through(proxy: Proxy, target: Target, context: ssl.SSLContext) -> Connection:
-    """Connect through a proxy; raises CallError."""
+    """Connect through a proxy; raise CallError if this fails."""
     try:
         return await tunnel(proxy, target.host, target.port, context, target.server_name)
     except ssl.SSLError as error:
@@ -332,7 +333,8 @@ async def _refused(error: Exception, address: str, port: int, name: str) -> Untr
 def refusal(answer: Answer) -> Refused:
     """Return the error of an unsuccessful response.
 
-    The text is that of its Status, else Go's text for the status code.
+    If the body is a Status, the text is its message. Otherwise it is Go's text for the status code, or for the codes in
+    _OWN_TEXT the body itself.
     """
     found = _status_of(answer.body)
     if found is not None:

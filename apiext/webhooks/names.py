@@ -28,9 +28,10 @@ class Names:
         self._threads = ThreadPoolExecutor(limits.WEBHOOK_LOOKUPS, "lookup")
 
     async def find(self, host: str, *, given: bool = False) -> list[str]:
-        """Return the addresses of a host in the order to try; raises Unreachable.
+        """Return the addresses of a host in the order to try.
 
-        ``given`` is true for a host that the operator has configured; then no network is denied.
+        Raise Unreachable if the host has no address, or only denied addresses. ``given`` is true for a host that the
+        operator has configured; then no network is denied.
         """
         try:
             found = [str(ip_address(host))]

@@ -1,6 +1,6 @@
 """Addresses of services: from a file, else from DNS (VER-009).
 
-The file maps ``name.namespace:port`` to an address.
+The file maps ``name.namespace`` or ``name.namespace:port`` to an address.
 """
 
 import logging
@@ -38,7 +38,7 @@ class Resolver:
     def find(self, service: str, port: int) -> Address | None:
         """Return (host, port) for a service, ``name.namespace``, and its port.
 
-        Return None if the map has no entry.
+        An entry without a port is for all ports that have no entry. Return None if the map has no entry.
         """
         if not self._path:
             return None

@@ -20,7 +20,7 @@ REVIEW_VERBS = ("create",)
 def function(name: str) -> Callable[..., Any]:
     """Return a function that calls ``module.function`` of this package.
 
-    Its first call imports the module.
+    The first call of the returned function imports the module.
     """
     module, _, attribute = name.partition(".")
     loaded: list[Callable[..., Any]] = []

@@ -135,7 +135,7 @@ def pod_template_warnings(new: View, old: View | None) -> list[str]:
 def replication_controller_warnings(new: View, old: View | None) -> list[str]:
     """Return the warnings about a ReplicationController.
 
-    As upstream, those of an update are about the old template.
+    As upstream, the warnings of an update are about the old template.
     """
     if old is None:
         return [*_name(new, _WORKLOAD_NAME), *_template(_spec(new).get("template"), "spec.template")]
@@ -279,7 +279,7 @@ def _terms(terms: Iterable[View] | None, path: str) -> Iterator[str]:
 def _expressions(selector: View, path: str, *, values: bool) -> Iterator[str]:
     """Yield warnings about deprecated node labels in matchExpressions.
 
-    With ``values``, also about invalid values.
+    If ``values`` is true, also yield warnings about invalid label values.
     """
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
         at, key = item(child(path, "matchExpressions"), index), expression.get("key") or ""
@@ -533,8 +533,7 @@ def storage_capacity_warnings(new: View, old: View | None) -> list[str]:
 def csi_driver_warnings(new: View, old: View | None) -> list[str]:
     """Return the warning about a CSIDriver without serviceAccountTokenInSecrets.
 
-    Only a driver with tokenRequests gets it. An update gets it only if it changes
-    ``tokenRequests``.
+    Only a driver with tokenRequests gets the warning. An update gets it only if it changes tokenRequests.
     """
     spec = _spec(new)
     tokens = spec.get("tokenRequests") or []

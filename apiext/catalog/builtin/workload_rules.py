@@ -27,7 +27,7 @@ _PERCENT = re.compile("[0-9]+%")
 def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | None]:
     """Return the validation errors of a selector, and the selector.
 
-    Return None if it is absent or cannot be parsed.
+    The selector is None if it is absent or cannot be parsed.
     """
     given = spec.get("selector")
     errors: list[FieldError] = []

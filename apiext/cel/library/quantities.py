@@ -113,7 +113,7 @@ def _as_float(quantity: Quantity) -> Value:
 def _power_of_ten(exponent: int) -> float:
     """Return a power of ten as Go's math.Pow10 does.
 
-    It is the product of two known powers; for a negative exponent, the quotient.
+    The result is the product of two known powers of ten, or their quotient for a negative exponent.
     """
     if not _POWERS[0] <= exponent <= _POWERS[1]:
         return 0.0 if exponent < 0 else float("inf")

@@ -18,15 +18,19 @@ _never = threading.Event()
 
 
 class TooLate(AssertionError):
-    """The condition became true too late; such a test is repeated once (docs/decisions/0028)."""
+    """A condition became true too late, or an action took too long.
+
+    The test is then repeated once (docs/decisions/0028).
+    """
 
 
 def until(condition: Callable[[], Found | None], what: str, within: float = PATIENCE, every: float = 0.02) -> Found:
     """Return the first true value of ``condition``.
 
-    With ``within`` 0, it must be true immediately. Raise TooLate if the condition becomes true after more than
-    ``within`` seconds. Raise AssertionError if it is still false after PATIENCE seconds, or ``within`` seconds if this
-    is more, or at once if ``within`` is 0. A busy machine gets more seconds.
+    ``what`` describes the condition in errors. If ``within`` is 0, call ``condition`` once, and raise AssertionError if
+    its value is false. Otherwise raise TooLate if the first true value comes later than ``within`` seconds, and
+    AssertionError if there is none for PATIENCE seconds (``within`` seconds if this is more). A busy machine gets more
+    seconds.
     """
     began = time.monotonic()
     if found := condition():
@@ -70,9 +74,9 @@ def pause(seconds: float) -> None:
 
 
 def busy() -> float:
-    """Return the number of runnable programs for each processor, at least 1.
+    """Return the number of runnable processes for each processor, at least 1.
 
-    It is the mean of the last minute.
+    The number is the mean of the last minute.
     """
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from apiext.auth.serving import RENEW_BEFORE, Serving, now
 from apiext.system import files
+from apiext.system.certificates import read_certificates, read_private_key
 from apiext.system.sockets import is_unspecified
 
 log = logging.getLogger(__name__)
@@ -116,10 +117,10 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
 
 def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
     """Read the authority from a directory, even if it has expired; raise OSError and ValueError."""
-    own, *former = x509.load_pem_x509_certificates((directory / "ca.crt").read_bytes())
+    own, *former = read_certificates((directory / "ca.crt").read_bytes())
     cross_file, at = directory / "ca.cross.crt", clock()
     text = cross_file.read_bytes() if cross_file.exists() else b""
-    cross = x509.load_pem_x509_certificates(text) if text else []
+    cross = read_certificates(text) if text else []
     return Authority(
         own,
         _key(directory / "ca.key"),
@@ -179,10 +180,11 @@ def given_serving(certificate: Path, key: Path) -> Serving:
     """
     raw = certificate.read_bytes()
     try:
-        chain = x509.load_pem_x509_certificates(raw)
+        chain = read_certificates(raw)
         trusted = [*filter(_is_authority, chain)] or chain  # not the whole file, which may also contain the key
         return Serving(certificate, key, _pem(*trusted), chain[0].not_valid_after_utc)
-    except ValueError:  # OpenSSL accepts certificates that cryptography rejects
+    # OpenSSL accepts certificates that cryptography rejects
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         return Serving(certificate, key, b"\n".join(_BLOCK.findall(raw)), None)
 
 
@@ -221,11 +223,11 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 
 def _certificate(file: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(file.read_bytes())
+    return read_certificates(file.read_bytes())[0]
 
 
 def _key(file: Path) -> Key:
-    key = serialization.load_pem_private_key(file.read_bytes(), None)
+    key = read_private_key(file.read_bytes())
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"{file.name}: the key must be an EC key")  # noqa: TRY004 - the file is invalid, not an argument
     return key

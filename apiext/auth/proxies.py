@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from apiext.auth.authentication import Holder, user_of_certificate, verified_chain
 from apiext.auth.user import REFUSED, User, proven, readable, unescaped
 from apiext.config import ProxyConfig
-from apiext.system.certificates import read_certificate, subject_of, unwarned
+from apiext.system.certificates import read_certificate, read_certificates, subject_of
 
 OVERLAP = (
     "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; "
@@ -109,8 +109,7 @@ def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
 
 
 def _certificates(path: str) -> frozenset[bytes]:
-    with unwarned():
-        found = x509.load_pem_x509_certificates(Path(path).read_bytes())
+    found = read_certificates(Path(path).read_bytes())
     return frozenset(certificate.public_bytes(Encoding.DER) for certificate in found)
 
 

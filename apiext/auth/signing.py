@@ -8,7 +8,6 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 from apiext.auth.base64url import encoded
 from apiext.system import files
-from apiext.system.certificates import unwarned
+from apiext.system.certificates import read_certificates, read_private_key, unwarned
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -119,11 +118,11 @@ def verifiers_of(file: Path) -> list[Verifier]:
 def _public(label: bytes, block: bytes) -> PublicKey | None:
     """Return the public key of a PEM block; None if it has no key that can sign tokens."""
     key: object = None
-    with suppress(ValueError, TypeError, UnsupportedAlgorithm), unwarned():
+    with suppress(ValueError, UnsupportedAlgorithm), unwarned():
         if label == b"CERTIFICATE":
-            key = x509.load_pem_x509_certificate(block).public_key()
+            key = read_certificates(block)[0].public_key()
         elif label.endswith(b"PRIVATE KEY"):
-            key = serialization.load_pem_private_key(block, None).public_key()
+            key = read_private_key(block).public_key()
         elif label.endswith(b"PUBLIC KEY"):
             key = serialization.load_pem_public_key(block)
     return key if isinstance(key, PublicKey) else None
@@ -137,7 +136,7 @@ def signer_of(file: Path) -> Signer:
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(file, _new_key())
-    found = serialization.load_pem_private_key(file.read_bytes(), None)
+    found = read_private_key(file.read_bytes())
     if not isinstance(found, PrivateKey):
         raise ValueError(f"{file}: tokens are signed with an EC or RSA key")  # noqa: TRY004 - the file is invalid, not an argument
     return Signer(found)

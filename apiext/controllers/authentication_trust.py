@@ -60,14 +60,13 @@ def _certificates(*texts: str) -> str:
 
     A certificate counts as expired if it expired more than SLACK ago.
     """
-    from cryptography import x509  # not needed without TLS; the import takes 40 ms
-    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.hazmat.primitives.serialization import Encoding  # not needed without TLS; it takes 40 ms
 
     from apiext.auth.serving import now
-    from apiext.system.certificates import unwarned
+    from apiext.system.certificates import read_certificates, unwarned
 
+    found = [it for text in texts if text for it in read_certificates(text.encode())]
     with unwarned():
-        found = [it for text in texts if text for it in x509.load_pem_x509_certificates(text.encode())]
         kept = dict.fromkeys(it.public_bytes(Encoding.PEM) for it in found if it.not_valid_after_utc > now() - SLACK)
     return b"".join(kept).decode()
 

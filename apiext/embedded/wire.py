@@ -164,7 +164,7 @@ def read_txn(raw: bytes) -> Txn:
                 otherwise.append(_bytes(content))
             else:
                 raise unimplemented("a transaction of several writes")
-    except (IndexError, TypeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise EtcdError(INTERNAL, "the request is not a TxnRequest") from error
     if written is None:
         raise unimplemented("a transaction without a write")

@@ -29,7 +29,7 @@ from apiext.http.responses import Compressor, SecondClock, accepts_gzip, stream_
 from apiext.http.sinks import GZIP_HEAD, GzipSink, WatchSink
 from apiext.http.streams import Form
 from apiext.meta import status
-from apiext.meta.options import ListOptions, OptionsError
+from apiext.meta.options import ListOptions, OptionsError, parse_int
 from apiext.meta.requestinfo import truth
 from apiext.meta.status import StatusError
 from apiext.storage import limits as storage_limits
@@ -299,13 +299,11 @@ def _lists_first(query: Mapping[str, Sequence[str]]) -> bool:
 def _seconds(exchange: Exchange) -> float:
     """Return timeoutSeconds, at most MAX_WATCH_TIMEOUT.
 
-    Return 0 if it is absent or begins with a plus sign. As upstream, a negative time ends the watch after the first
-    events.
+    Return 0 if it is absent. As upstream, a negative time ends the watch after the first events.
     """
     text = exchange.value("timeoutSeconds")
-    if text[:1] == "-" and text[1:].isdecimal() and int(text[1:20]):
-        return _SOON
-    return min(float(text), limits.MAX_WATCH_TIMEOUT) if text.isdecimal() else 0.0
+    seconds = parse_int(text) if text else 0  # valid: the operation has parsed it
+    return _SOON if seconds < 0 else min(float(seconds), limits.MAX_WATCH_TIMEOUT)
 
 
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:

@@ -140,6 +140,8 @@ class Plugin:
                             reached = connection.live and error.code != DEADLINE_EXCEEDED
                             raise PluginError(error.code, error.message, reached=reached) from error
                         received, sent = error.sent, False
+                        if connection.live:  # the plug-in refuses streams, for example while it stops
+                            await asyncio.sleep(KMS_DIAL_EVERY)
         except TimeoutError as error:
             raise PluginError(DEADLINE_EXCEEDED, _LATE if sent else self._unreached, reached=False) from error
 

@@ -160,7 +160,7 @@ def _length(text: str, limit: int, unit: str = "bytes") -> list[str]:
 def port_name(text: str) -> list[str]:
     """Return the validation errors of the name of a port."""
     checks = (
-        (len(text) > 15, too_long(15, "characters")),
+        (bool(_length(text, 15)), too_long(15, "characters")),
         (not _IS_PORT_NAME(text), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),
         (not re.search("[a-z]", text), "must contain at least one letter (a-z)"),
         ("--" in text, "must not contain consecutive hyphens"),
@@ -235,7 +235,7 @@ def unreserved_path(text: str) -> list[str]:
 
 def config_key(text: str) -> list[str]:
     """Return the validation errors of a key of a Secret or ConfigMap."""
-    faults = [too_long(MAX_SUBDOMAIN, "characters")] if len(text) > MAX_SUBDOMAIN else []
+    faults = _length(text, MAX_SUBDOMAIN, "characters")
     if not _IS_CONFIG_KEY(text):
         faults.append(_CONFIG_KEY_ERROR)
     if text in (".", ".."):

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     import tempfile
 
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 _OPEN_FILES = "/proc/self/fd"
+_PASSPHRASE = "its key is encrypted with a passphrase, which the server cannot ask for"
 
 
 def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
@@ -41,11 +43,25 @@ def unwarned() -> Iterator[None]:
 
 
 def read_certificate(der: bytes) -> "x509.Certificate":
-    """Parse a certificate (DER); raise ValueError or x509.InvalidVersion for an invalid one."""
+    """Parse a certificate (DER); raise ValueError for an invalid one."""
     from cryptography import x509
 
     with unwarned():
-        return x509.load_der_x509_certificate(der)
+        try:
+            return x509.load_der_x509_certificate(der)
+        except x509.InvalidVersion as error:
+            raise ValueError(str(error)) from error
+
+
+def read_certificates(pem: bytes) -> "list[x509.Certificate]":
+    """Parse the certificates in a text (PEM); raise ValueError for an invalid one, and if there is none."""
+    from cryptography import x509
+
+    with unwarned():
+        try:
+            return x509.load_pem_x509_certificates(pem)
+        except x509.InvalidVersion as error:
+            raise ValueError(str(error)) from error
 
 
 def subject_of(certificate: "x509.Certificate") -> "x509.Name":
@@ -93,7 +109,18 @@ def _file_on_disk() -> "tempfile._TemporaryFileWrapper[bytes]":
     return tempfile.NamedTemporaryFile()
 
 
+def read_private_key(pem: bytes) -> "PrivateKeyTypes":
+    """Parse a private key (PEM); raise ValueError for an invalid key, and for a key with a passphrase."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        return load_pem_private_key(pem, None)
+    except TypeError as error:
+        raise ValueError(_PASSPHRASE) from error
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from error
+
+
 def _no_passphrase() -> str:
-    raise ValueError(
-        "its key is encrypted with a passphrase, which the server cannot ask for"
-    )  # without this error, OpenSSL would wait for input
+    raise ValueError(_PASSPHRASE)  # without this error, OpenSSL would wait for input

@@ -13,7 +13,7 @@ from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.fields import FieldError, invalid
 from apiext.meta.names import GroupKind, GroupResource
-from apiext.meta.options import first
+from apiext.meta.options import OptionsError, first, parse_int
 from apiext.text.quotes import go_quote
 from apiext.verbs import read, threads
 from apiext.verbs.call import Call, Verbs
@@ -85,11 +85,16 @@ def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:
 
 
 def _numbers(values: Sequence[str]) -> list[int]:
-    for value in values:
-        if not (value.isascii() and value.isdigit()):
-            text = f"cannot convert to []int32: strconv.ParseUint: parsing {go_quote(value)}: invalid syntax"
-            raise status.bad_request(text)
-    return [int(value) for value in values]
+    ports = [port for value in values for port in value.split(",")]
+    for port in ports:
+        if not (port.isascii() and port.isdigit()):
+            fault = "invalid syntax"
+        elif len(port.lstrip("0")) > 5 or int(port) > 0xFFFF:
+            fault = "value out of range"
+        else:
+            continue
+        raise status.bad_request(f"cannot convert to []int32: strconv.ParseUint: parsing {go_quote(port)}: {fault}")
+    return [int(port) for port in ports]
 
 
 async def _log(verbs: Verbs, call: Call) -> None:
@@ -105,13 +110,13 @@ async def _log(verbs: Verbs, call: Call) -> None:
 def _log_errors(query: Mapping[str, Sequence[str]]) -> list[FieldError]:
     errors = []
     for name, least in _LEAST.items():
-        text = first(query, name)
-        if not text:
+        values = query.get(name)
+        if not values:
             continue
         try:
-            count = int(text)
-        except ValueError:
-            raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+            count = parse_int(values[0])
+        except OptionsError as error:
+            raise status.bad_request(str(error)) from None
         if count < least:
             wanted = "greater than 0" if least else "greater than or equal to 0"
             errors.append(invalid(name, count, f"must be {wanted}"))

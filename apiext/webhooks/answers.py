@@ -1,6 +1,7 @@
 """Parse webhook responses while they arrive: HTTP/1.1 heads and bodies, within limits."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -250,7 +251,7 @@ def _parse_head(raw: bytes) -> Head:
     parts = line.split(b" ", 2)
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or len(parts[1]) != 3 or not parts[1].isdigit():
         raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(line)}")
-    length: int | None = None
+    lengths: list[bytes] = []
     again: int | None = None
     chunked, kind, connection = False, "", b""
     malformed = _NO_FIELD.search(raw, len(line))
@@ -259,7 +260,7 @@ def _parse_head(raw: bytes) -> Head:
     for name, written in _FIELDS.findall(raw, len(line)):
         lowered, value = name.lower(), written.strip()
         if lowered == b"content-length":
-            length = _length(value)
+            lengths.append(value)
         elif lowered == b"transfer-encoding":
             chunked = value.lower() == b"chunked"
             if not chunked:
@@ -271,10 +272,17 @@ def _parse_head(raw: bytes) -> Head:
         elif _SECONDS.fullmatch(value):
             again = int(value)
     reusable = parts[0] == b"HTTP/1.1" and b"close" not in connection
-    return Head(int(parts[1]), kind, length, chunked, reusable, again)
+    return Head(int(parts[1]), kind, _length(lengths), chunked, reusable, again)
 
 
-def _length(value: bytes) -> int:
+def _length(values: Sequence[bytes]) -> int | None:
+    """Return the length in the Content-Length headers of a response, None without one."""
+    if not values:
+        return None
+    value = values[0]
+    if any(other != value for other in values):
+        shown = " ".join(map(_quoted, values))
+        raise Broken(f"{_BROKEN}http: message cannot contain multiple Content-Length headers; got [{shown}]")
     if not value.isdigit() or len(value) > 18:
         raise Broken(f"{_BROKEN}bad Content-Length {_quoted(value)}")
     return int(value)

@@ -15,12 +15,12 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from apiext.system.certificates import read_certificate, subject_of
+from apiext.system.certificates import read_certificate, read_certificates, subject_of
 from apiext.webhooks import limits
 
 _MANY = 100  # with this number of names or more, the error contains only the number (upstream: maxNamesIncluded)
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch
-_UNREADABLE = (ValueError, x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
+_UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 
 
 async def fetch(address: str, port: int, name: str) -> bytes | None:
@@ -53,7 +53,7 @@ def namesake(der: bytes, bundle: bytes, now: datetime) -> bytes | None:
     """
     try:
         certificate = read_certificate(der)
-        issuers = [one for one in x509.load_pem_x509_certificates(bundle) if _signs(one, certificate, now)]
+        issuers = [one for one in read_certificates(bundle) if _signs(one, certificate, now)]
     except _UNREADABLE:
         return None
     return b"\n" + certificate.public_bytes(Encoding.PEM) if issuers else None

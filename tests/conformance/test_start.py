@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from apiext.conformance.support.definitions import definition, fresh_group, serve
 from apiext.conformance.support.http_client import Client
@@ -270,6 +272,11 @@ def test_invalid_flag_is_named_in_the_error(tmp_path: Path, flags: list[str], co
             "--service-account-jwks-uri requires https scheme, parsed as: http://a",
         ),
         (["--service-account-signing-key-file={bad}"], "--service-account-signing-key-file {bad}: "),
+        (
+            ["--service-account-signing-key-file={locked}"],
+            "--service-account-signing-key-file {locked}: its key is encrypted with a passphrase",
+        ),
+        (["--service-account-key-file={locked}"], "--service-account-key-file {locked}: data does not contain any"),
         (["--service-account-key-file=/nowhere/k"], "--service-account-key-file /nowhere/k: No such"),
         (["--service-account-key-file={bad}"], "--service-account-key-file {bad}: data does not contain any valid RSA"),
         (["--service-account-issuer="], "--service-account-issuer is empty: tokens need an issuer"),
@@ -296,9 +303,14 @@ def test_invalid_flag_is_named_in_the_error(tmp_path: Path, flags: list[str], co
 def test_unusable_files_and_addresses_are_named_in_the_error(
     tmp_path: Path, own_etcd: Etcd, flags: list[str], says: str
 ) -> None:
-    names = {"bad": "bad", "policy": "policy", "directory": "", "spoilt": "spoilt"}
+    names = {"bad": "bad", "policy": "policy", "directory": "", "spoilt": "spoilt", "locked": "locked"}
     places = {name: tmp_path / place for name, place in names.items()}
     places["bad"].write_text("nonsense\n")
+    places["locked"].write_bytes(
+        ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+        )
+    )
     (places["spoilt"] / "pki").mkdir(parents=True)
     for file in ("ca.crt", "ca.key"):
         (places["spoilt"] / "pki" / file).write_text("nonsense\n")

@@ -443,3 +443,11 @@ async def test_slow_range_reports_the_revision_of_its_content(monkeypatch: pytes
     assert writes > 3
     new = [kv for kv in shown.kvs if kv.key.startswith(b"/r/new-")]
     assert sorted(kv.mod_revision for kv in new) == [*range(2, shown.revision + 1)]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\x12\x00", b"\x12\x04\x12\x00\x12\x00", b"\x12\x02\x08\x01", b"\x12\x7f", b"\x0a\xff"]
+)
+def test_malformed_transaction_is_an_error_of_etcd(raw: bytes) -> None:
+    with pytest.raises(EtcdError):
+        wire.read_txn(raw)

@@ -95,6 +95,8 @@ async def test_watches_without_a_timeout_get_one_to_two_times_the_minimum(monkey
         ("9999999999", 1e9),
         (str(2**63 - 1), 1e9),
         ("0000000000007", 7.0),
+        ("%2B7", 7.0),
+        ("%2B1000000001", 1e9),
         ("000000000000", None),
     ],
 )

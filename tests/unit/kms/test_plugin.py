@@ -5,10 +5,12 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
+from apiext.etcd.errors import UNAVAILABLE, EtcdError
 from apiext.kms import limits, metrics
 from apiext.kms import plugin as plugin_module
 from apiext.kms.messages import DECRYPT, ENCRYPT
@@ -181,3 +183,21 @@ def test_status_codes_have_grpc_names() -> None:
         "Code(17)",
         "Code(-1)",
     ]
+
+
+async def test_refused_streams_are_repeated_with_a_pause(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    async def refused(path: str, *_: object) -> bytes:
+        calls.append(path)
+        await asyncio.sleep(0)
+        raise EtcdError(UNAVAILABLE, "the stream was refused", sent=False)
+
+    async def connected() -> SimpleNamespace:
+        return SimpleNamespace(live=True, unary=refused)
+
+    monkeypatch.setattr(plugin_module, "KMS_DIAL_EVERY", 0.1)
+    monkeypatch.setattr(Plugin, "_connected", lambda _: connected())
+    plugin.timeout = 0.35
+    assert "DeadlineExceeded" in str(await decrypt_error(plugin))
+    assert 2 <= len(calls) <= 4

@@ -1,5 +1,6 @@
 """Object metadata: tables in cases/ and properties."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -224,3 +225,10 @@ def test_coerce_and_repair_are_idempotent(metadata: dict[str, Any]) -> None:
     assert coerced == repaired
     objectmeta.validate(coerced, False)
     objectmeta.validate_update(coerced, repaired, False)
+
+
+@pytest.mark.parametrize(("check", "limit"), [(syntax.config_key, 253), (syntax.port_name, 15)])
+def test_lengths_of_keys_and_port_names_are_counted_in_bytes(check: Callable[[str], list[str]], limit: int) -> None:
+    error = f"must be no more than {limit} characters"
+    assert error not in check("é" * (limit // 2))
+    assert error in check("é" * (limit // 2 + 1))

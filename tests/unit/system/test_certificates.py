@@ -18,6 +18,7 @@ from apiext.auth import certificates
 from apiext.conformance.support import tls
 from apiext.etcd.transport import TLS
 from apiext.http.tls import request_client_certificates, tls_context
+from apiext.system.certificates import read_certificate, read_certificates
 from apiext.tools import access
 from apiext.webhooks.errors import Untrusted
 from apiext.webhooks.trust import context_of
@@ -70,6 +71,18 @@ def test_tls_contexts_accept_partial_chains_without_strict_mode(
     assert context is not None
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
     assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def test_certificate_of_an_unknown_version_is_a_value_error(tmp_path: Path) -> None:
+    authority = certificates.load_authority(tmp_path).certificate
+    der = authority.public_bytes(serialization.Encoding.DER)
+    for version in (1, 3, 9):
+        odd = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a0030201") + bytes([version]), 1)
+        pem = ssl.DER_cert_to_PEM_cert(odd).encode()
+        for read, raw in ((read_certificate, odd), (read_certificates, pem)):
+            with pytest.raises(ValueError, match="is not a valid X509 version"):
+                read(raw)
+    assert read_certificates(ssl.DER_cert_to_PEM_cert(der).encode()) == [authority]
 
 
 def test_key_with_passphrase_is_refused_without_prompt(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ WHOLE = [
     (b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\ncontent-length: 0\r\n\r\n", Answer(200, "a/b", b"", True)),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", Answer(200, "", b"x", True)),
     (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", Answer(200, "", b"x", False)),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", Answer(200, "", b"x", True)),
     (b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204, "", b"", True)),
     (b"HTTP/1.1 500\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx", Answer(500, "", b"x", False)),
     (
@@ -202,6 +203,10 @@ BAD = [
     (CHUNKED + b"1" * 5_000, "header line too long"),
     (CHUNKED + b"1;" + b"x" * 5_000 + b"\r\n.\r\n", "header line too long"),
     (CHUNKED + (b"1;" + b"x" * 1_000 + b"\r\n.\r\n") * 20, "too much non-data"),
+    (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy",
+        'http: message cannot contain multiple Content-Length headers; got \\["1" "2"\\]',
+    ),
     (CONTINUE * 6 + b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "too many 1xx informational responses"),
     (CONTINUE.replace(b"\r\n\r\n", b"\r\nX: " + b"y" * 20_000 + b"\r\n\r\n") * 4, "server response headers exceeded"),
     (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\nContent-Length: 1\r\n\r\nx", "server response headers exceeded"),

@@ -112,8 +112,8 @@ def place_of(raw: bytes, uid: Any) -> int:
 class Converted:
     """A converted object as JSON, cut into ``head`` and ``tail``.
 
-    Between them belongs the resourceVersion, which neither of them contains. ``head`` is empty if its offset is
-    unknown. Both parts must be copies, since bytes from orjson use several times their length in memory.
+    The field resourceVersion belongs between them; neither part contains it. ``head`` is empty if the offset of the
+    field is unknown. Both parts must be copies, since bytes from orjson use several times their length in memory.
     """
 
     __slots__ = ("head", "tail")

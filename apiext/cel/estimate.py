@@ -321,7 +321,7 @@ def _is_bind(node: Fold) -> bool:
 
 
 def _written_size(node: Node) -> Range | None:
-    """Return the size of a literal, list or map that the expression contains; else None."""
+    """Return the size of a node that is a literal, list or map; None for other nodes."""
     if isinstance(node, Literal):
         size = len(node.value) if isinstance(node.value, (str, bytes)) else 1
         return size, size

@@ -37,7 +37,7 @@ def merged(stored: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Add the data of this server to stored data, which other servers may have written.
 
     As in upstream, drop expired certificates, and keys other than those of ``trust_of``. If no CA for proxies remains,
-    also drop the other settings of proxies. Raise ValueError if the stored data is invalid.
+    also drop the other settings of proxies. Raise ValueError or TypeError if the stored data is invalid.
     """
     data = {}
     for key in sorted({*stored, *own}):

@@ -38,7 +38,10 @@ Each command has its own --help; flags without a command are those of serve.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a sub-command and return its exit code."""
+    """Run a sub-command and return its exit code.
+
+    Raise SystemExit if argparse has printed the help or a usage error.
+    """
     _open_streams()
     try:
         try:

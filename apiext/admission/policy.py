@@ -68,10 +68,7 @@ def criteria_of(match: Mapping[str, Any] | None) -> Criteria:
 
 
 class EnvironmentFactory(Protocol):
-    """A function that returns the CEL environment of one policy.
-
-    It declares the policy's params and variables.
-    """
+    """A function that returns a CEL environment with the params and variables of one policy."""
 
     def __call__(self, *, authorizer: bool = True, patches: bool = False) -> Environment: ...
 
@@ -105,7 +102,10 @@ def policy_of(document: View, content: Callable[[View, EnvironmentFactory], C]) 
 
 
 def compile_binding(document: View) -> list[Binding]:
-    """Compile a stored binding of a validating or mutating policy."""
+    """Compile a stored binding of a validating or mutating policy.
+
+    Return a list with only this binding.
+    """
     spec = document.get("spec") or {}
     match = spec.get("matchResources")
     return [

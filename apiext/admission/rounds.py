@@ -10,10 +10,9 @@ from apiext.documents.equality import same
 
 
 class Reinvocation:
-    """The webhooks or policies (hooks) that a plug-in must call again.
+    """The webhooks or policies (hooks) of one plug-in that the second round must call.
 
-    The object changed after the first call of these hooks. ``hooks_to_call`` are the hooks to call in the second
-    round.
+    ``hooks_to_call`` are the hooks with the reinvocationPolicy IfNeeded after whose call the object changed.
     """
 
     __slots__ = ("_called", "_last_result", "hooks_to_call")
@@ -48,7 +47,7 @@ class Reinvocation:
 class Rounds:
     """The current round of a write, and the state of each plug-in.
 
-    It also holds whether a plug-in needs a second round.
+    ``second`` is true in the second round. ``second_needed`` is true if a hook has changed the object.
     """
 
     __slots__ = ("_reinvocations", "second", "second_needed")

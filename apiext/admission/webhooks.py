@@ -61,7 +61,7 @@ class _Webhooks:
 
 
 class MutatingWebhooks(_Webhooks):
-    """The plug-in: calls mutating webhooks one after the other, each with the previous result.
+    """The plug-in: calls mutating webhooks in order, each with the result of the previous one.
 
     See ADM-004.
     """
@@ -71,15 +71,18 @@ class MutatingWebhooks(_Webhooks):
     type = "admit"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the object after the patches of all webhooks; raise StatusError to deny."""
+        """Return the object after the patches of all webhooks.
+
+        Raise StatusError if a webhook denies the write, or fails and its failurePolicy is not Ignore.
+        """
         hooks = await self._hooks(attributes)
         return await _Mutation(self._services, attributes, hooks, new).run() if hooks else new
 
 
 class _Mutation:
-    """Applies the mutating webhooks to one write, in one of two rounds.
+    """One of the two rounds in which the mutating webhooks are called for a write.
 
-    The second round is the reinvocation.
+    The second round is the reinvocation (see rounds.py).
     """
 
     def __init__(
@@ -170,9 +173,10 @@ class _Mutation:
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
-        """Return a webhook's result, converted if its version is not that of the webhook request.
+        """Return the result of a webhook in the version of the webhook request.
 
-        Upstream passes the result to the next webhook without a conversion.
+        Convert the result if the webhook has changed its version. Upstream passes such a result to the next webhook
+        without a conversion.
         """
         attributes, definition = self._attributes, self._attributes.definition
         assert definition is not None
@@ -191,9 +195,9 @@ def _text(annotation: Document) -> str:
 
 
 def _operations(hook: Hook, response: Response) -> list[Any]:
-    """Return the operations of a JSON patch, empty for null.
+    """Return the operations of the JSON patch in a response; an empty list for null.
 
-    Raise Failed if it is not a list of operations.
+    Raise Failed if the patch is not a list of operations.
     """
     try:
         operations, _ = decode_json(response.patch)
@@ -209,9 +213,10 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
 
 
 def _patched(attributes: Attributes, form: Form, objects: ObjectPair, operations: list[Any]) -> tuple[bool, Document]:
-    """Apply a patch, then prune and default (ADM-014).
+    """Apply a patch, then prune the object and set its defaults (ADM-014).
 
-    Return (whether the object changed, the object). The caller prunes a result that is in another version.
+    Return (whether the object changed, the object). Do not prune an object whose version the patch has changed: the
+    caller does this. Raise a 500 for an operation that fails.
     """
     assert objects.new is not None
     assert attributes.definition is not None
@@ -236,9 +241,9 @@ class ValidatingWebhooks(_Webhooks):
     type = "validating"
 
     async def review(self, attributes: Attributes) -> None:
-        """Call the webhooks that apply.
+        """Call the webhooks that match the write.
 
-        Raise the first denial, in the order of the webhooks, as StatusError.
+        If several webhooks deny the write or fail, raise the StatusError of the first in their order.
         """
         versions = Versions(attributes, self._services.convert, attributes.new)
         matching: list[tuple[Hook, Form, ObjectPair]] = []
@@ -269,7 +274,7 @@ class ValidatingWebhooks(_Webhooks):
     ) -> StatusError | None:
         """Call a webhook.
 
-        Return the error with which it denies the write, None if the write may continue.
+        Return None if the write may continue, else the error to raise.
         """
         observed = Observed(self._services, hook, attributes.operation, "validating")
         try:

@@ -29,7 +29,10 @@ _MODE = 0o600
 
 
 class Rotation(Struct, frozen=True):
-    """Limits of log rotation: size of a file in bytes, number and days of backups; 0: no limit."""
+    """Limits of log rotation: size of a file in bytes, number and days of backups; 0: no limit.
+
+    If ``compress`` is true, backups are compressed.
+    """
 
     size: int = 100 * MEGABYTE
     backups: int = 100
@@ -40,7 +43,7 @@ class Rotation(Struct, frozen=True):
 class ProcessLock:
     """A lock for processes that write to one destination.
 
-    The kernel releases it when its process ends.
+    The kernel releases the lock when the process ends.
     """
 
     __slots__ = ("_lock",)
@@ -57,11 +60,11 @@ class ProcessLock:
 
 
 class LogFile:
-    """A log file: one thread at a time appends whole lines.
+    """A log file of whole lines. Only one thread at a time may call ``write``.
 
-    ``lock`` excludes other processes. ``write`` puts lines into a file until it is full, and then into its
-    successor. If ``write`` cannot write the lines for one file, it removes the written part of them from this file,
-    if it can, and raises OSError. ``background`` runs the compression and removal of old files.
+    ``lock`` excludes other processes. ``write`` puts lines into a file until it is full, and then into a new file. If
+    ``write`` cannot write the lines for one file, it removes their written part from this file, if it can, and raises
+    OSError. ``background`` runs the compression and removal of old files.
     """
 
     __slots__ = ("_background", "_descriptor", "_lock", "_now", "_path", "_rotation", "_size")

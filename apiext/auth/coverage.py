@@ -22,9 +22,9 @@ def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
 
 
 def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
-    """Yield each wanted permission that no held role grants; yield None for a step without one.
+    """Yield each wanted permission that no held role grants; yield None after other steps.
 
-    The caller can yield to the event loop between two steps. Raises TooManyPermissions if limits are exceeded.
+    So the caller can yield to the event loop between two steps. Raises TooManyPermissions if limits are exceeded.
     """
     pieces = 0
     for rule in wanted:
@@ -75,7 +75,7 @@ def _covers(role: Role, piece: Rule) -> bool:
 
 
 def _held_names(resource: str) -> tuple[str, ...]:
-    """Return the names with which a rule can include a wanted resource."""
+    """Return the names that include a wanted resource: ``pods/log``, ``*/log`` and ``*``."""
     _, slash, subresource = resource.partition("/")
     return (resource, f"*/{subresource}", ANY) if slash else (resource, ANY)
 

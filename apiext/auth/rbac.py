@@ -153,7 +153,7 @@ class _Paths:
     def widest(self) -> int:
         """An estimate of the rows and prefixes that a look-up reads.
 
-        Of the rows, it counts those of one path.
+        It counts all prefixes of a path, but the rows of only one of them.
         """
         return 1 + self._depth + max(map(len, self._rows.values()), default=0)
 
@@ -251,7 +251,7 @@ def _any(values: tuple[str, ...]) -> Collection[str] | None:
 
 
 def _few(values: tuple[str, ...]) -> Collection[str]:
-    """Return the distinct values: as a tuple if they are few, as a set takes more memory."""
+    """Return the distinct values: a tuple if they are few, since a set takes more memory."""
     return values if len(values) <= 2 and len(set(values)) == len(values) else frozenset(values)
 
 
@@ -270,7 +270,7 @@ class Subject(NamedTuple):
     namespace: str
 
     def __str__(self) -> str:
-        """Format the subject for a decision's reason, such as ``ServiceAccount "name/namespace"``."""
+        """Format the subject for the reason of a decision: ``ServiceAccount "name/namespace"``."""
         return f"{self.kind} {go_quote(self.name + '/' + self.namespace if self.kind == ACCOUNT else self.name)}"
 
 
@@ -287,8 +287,8 @@ class Reference(Struct, frozen=True):
     def missing(self, resource: str) -> str:
         """Return the error message for a missing role.
 
-        As upstream, ``resource`` is the kind of the role in lower case if the message is the reason of a denial. In the
-        error of an escalation check, it is the resource of the written object.
+        As in upstream, ``resource`` depends on the use of the message. For the reason of a denial, it is the kind of
+        the role in lower case. For the error of an escalation check, it is the resource of the written object.
         """
         if self.kind not in KINDS:
             return f"unsupported role reference kind: {go_quote(self.kind)}"
@@ -426,8 +426,8 @@ class Policy:
     def grants(self, user: User, namespace: str) -> Grants:
         """Return the grants of a user in a namespace.
 
-        The roles of cluster role bindings come first, then those of role bindings. The names of the bindings give the
-        order of each part.
+        The roles of cluster role bindings come first, then those of role bindings. Both are sorted by the names of the
+        bindings.
         """
         if namespace not in self._bound:
             namespace = ""

@@ -22,10 +22,10 @@ _DAY = timedelta(days=1)
 class Serving(Struct, frozen=True):
     """The files of a serving certificate.
 
-    ``ca`` are the certificates (PEM) with which clients verify it. ``authority`` is the certificate file of the
-    server's own authority, which also signs user certificates. ``authority_ends`` is its expiry. These two are unset if
-    flags configure the serving certificate. ``ends`` is the expiry of the serving certificate, or None if only OpenSSL
-    can read it.
+    ``ca`` are the certificates (PEM) with which clients verify the serving certificate. ``authority`` is the
+    certificate file of the server's own authority, which also signs user certificates. ``authority_ends`` is the expiry
+    of this authority. Both are unset if flags configure the serving certificate. ``ends`` is the expiry of the serving
+    certificate, or None if only OpenSSL can read it.
     """
 
     certificate: Path

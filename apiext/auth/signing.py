@@ -44,7 +44,7 @@ _CURVES = {
 class Verifier:
     """Verifies signatures with a public key.
 
-    Raises ValueError for a curve that tokens do not use.
+    The constructor raises ValueError for a key on a curve that tokens do not use.
     """
 
     def __init__(self, key: PublicKey) -> None:
@@ -106,8 +106,8 @@ class Signer(Verifier):
 def verifiers_of(file: Path) -> list[Verifier]:
     """Return the verifiers of the keys in a PEM file; raise OSError and ValueError.
 
-    The file contains public keys, private keys or certificates. As upstream, other blocks of the file are ignored
-    (client-go/util/keyutil).
+    The file contains public keys, private keys or certificates. As in upstream (client-go/util/keyutil), other blocks
+    of the file are ignored.
     """
     found = [key for block in _PEM.finditer(file.read_bytes()) if (key := _public(block[1], block[0])) is not None]
     if not found:

@@ -47,12 +47,12 @@ class Issued(NamedTuple):
 class Tokens:
     """Issues and verifies tokens of service accounts.
 
-    The signing key is read or created at its first use. New tokens have the first of the ``issuers``, tokens in secrets
-    have secret_tokens.ISSUER. Tokens of the other issuers are valid, too, and tokens that are signed with a ``former``
-    key. A token is invalid if ``find`` returns None for its account, for the object to which it is bound, or for the
-    secret in which it is stored. ``used(namespace, name, uid)`` is called with a secret when its token is used and the
-    label of the secret has neither the date of this day nor of the next. ``fresh()`` waits until ``find`` has the state
-    of the store; after the error Unbound, the caller may await it and retry once.
+    The signing key is read or created at its first use. New tokens have the first of the ``issuers``; tokens in secrets
+    have secret_tokens.ISSUER. The server accepts tokens of all ``issuers``, and tokens signed with a ``former`` key. A
+    token is invalid if ``find`` returns None for its account, for the object to which it is bound, or for the secret in
+    which it is stored. A label of a secret has the date of its last use. ``used(namespace, name, uid)`` is called with
+    the secret of a used token if this date is neither the current nor the next day. ``fresh()`` waits until ``find``
+    has the state of the store; after the error Unbound, the caller may await it and retry once.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Tokens:
     def secret_token(self, account: Account, secret: str) -> str:
         """Return a token to store in a secret.
 
-        It is valid as long as the secret and the account exist.
+        The token is valid as long as the secret and the account exist.
         """
         return self._signed(secret_tokens.claims_of(account, secret))
 

@@ -1,6 +1,6 @@
-"""Cache of converted objects: hash of stored bytes → converted object.
+"""Caches of converted objects: hash of stored bytes → converted object.
 
-All caches share one limit. See VER-012.
+Each version of a definition has its own cache. The caches share one limit, limits.CONVERTED_BYTES. See VER-012.
 """
 
 import re
@@ -23,9 +23,9 @@ class NeedsConversion(Exception):
     """An object must be converted before a read or write can continue.
 
     The caller converts the object and retries. ``text`` is the JSON of the object, ``api_version`` the wanted version.
-    ``keep(answer, metadata)`` caches the converted document for the retry and returns the cached value; it raises
-    ValueError for an invalid document. ``metadata`` is the JSON of its metadata, empty if this is unknown. Exceptions
-    with equal ``key`` request the same conversion.
+    Exceptions with equal ``key`` request the same conversion. ``keep(answer, metadata)`` caches the converted document
+    ``answer`` for the retry. It returns the cached value, or None if there is no cache; it raises ValueError for an
+    invalid document. ``metadata`` is the JSON of the metadata of ``answer``, empty if this is unknown.
     """
 
     __slots__ = ("_document", "_keep", "api_version", "key", "text")
@@ -50,7 +50,7 @@ class NeedsConversion(Exception):
     def unchanged_metadata(self, answer: View) -> bytes:
         """Return the JSON of the metadata if the conversion did not change kind and metadata.
 
-        Empty bytes mean "changed or unknown".
+        Return empty bytes if it changed one of them, or if this is unknown.
         """
         place = PLACE.match(self.text)
         metadata = answer.get("metadata")
@@ -60,7 +60,7 @@ class NeedsConversion(Exception):
         return text if self.text.startswith(text, place.end()) else b""
 
     def keep(self, answer: Document, metadata: bytes) -> "Converted | None":
-        """Cache and return a converted object that is valid; see the class."""
+        """Cache and return a valid converted object; see the class."""
         return self._keep(answer, metadata)
 
     def keep_plain(self, answer: Any) -> "Converted | None":
@@ -82,7 +82,10 @@ class NeedsConversion(Exception):
 
 
 Lookup = Callable[[Sequence[bytes]], Sequence["NeedsConversion | Converted | None"]]
-"""Stored bytes → the cached conversion or a new request for each; None if the caller must parse the bytes first."""
+"""Several stored bytes → for each the cached conversion, or the NeedsConversion that requests it.
+
+None stands for bytes that the caller must parse first.
+"""
 
 
 def no_lookup(raws: Sequence[bytes]) -> Sequence[None]:
@@ -95,9 +98,9 @@ PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metad
 
 
 def place_of(raw: bytes, uid: Any) -> int:
-    """Return the offset of ``"uid":"…"}``, the end of metadata.
+    """Return the offset of ``"uid":"…"}`` with this uid: the last field of the metadata.
 
-    Return -1 if there is no uid, or if this text does not occur exactly once.
+    Return -1 if there is no uid, or if ``raw`` does not contain this text exactly once.
     """
     if not uid or not isinstance(uid, str):
         return -1
@@ -109,8 +112,8 @@ def place_of(raw: bytes, uid: Any) -> int:
 class Converted:
     """A converted object as JSON, cut into ``head`` and ``tail``.
 
-    The cut is the offset of its resourceVersion. ``head`` is empty if the offset is unknown. Both parts must be copies,
-    since bytes from orjson use several times their length in memory.
+    The field resourceVersion belongs between them; neither part contains it. ``head`` is empty if the offset of the
+    field is unknown. Both parts must be copies, since bytes from orjson use several times their length in memory.
     """
 
     __slots__ = ("head", "tail")
@@ -121,10 +124,7 @@ class Converted:
 
     @classmethod
     def cut(cls, raw: bytes, place: int = -1) -> "Converted":
-        """Return an object cut at this offset, or uncut if the offset is not positive.
-
-        This copies the bytes.
-        """
+        """Return a copy of an object, cut at this offset, or uncut if the offset is not positive."""
         return cls(b"", b"%b" % raw) if place <= 0 else cls(raw[:place], raw[place:])
 
     @property
@@ -168,7 +168,7 @@ class Conversions:
     def keep(self, raw: bytes, made: Converted) -> Converted:
         """Cache and return a conversion.
 
-        Call it only on the event loop, since all caches share one bound.
+        Call it only on the event loop, since all caches share ``_BOUND``, which has no lock.
         """
         key = hash(raw)
         self._by_hash[key] = made
@@ -181,10 +181,10 @@ class Conversions:
 
 
 class _Bound:
-    """The order and size of all cached conversions, to evict the oldest over the limit.
+    """The order and size of the conversions in all caches.
 
-    The limit is limits.CONVERTED_BYTES. The newest conversion is never evicted. The references are weak, so that the
-    conversions of a deleted definition are freed with their cache.
+    If they have more than limits.CONVERTED_BYTES, the oldest are evicted, but never the newest. The references to the
+    caches are weak, so that the conversions of a deleted definition are freed with their cache.
     """
 
     __slots__ = ("_bytes", "_held")

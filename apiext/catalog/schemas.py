@@ -1,4 +1,4 @@
-"""Schemas of versions.
+"""The schemas of the versions of definitions.
 
 A schema is read and compiled at its first use, since most versions are never used.
 """
@@ -48,14 +48,15 @@ class LazySchema:
     def prepare(self, *, quickly: bool = False) -> None:
         """Compile everything that is needed to read objects.
 
-        With ``quickly`` also compile ``is_normal``, a fast test for objects that need no change.
+        If ``quickly`` is true, also compile ``is_normal``, a fast test for objects that need no change.
         """
         self().prepare(quickly=quickly)
 
     def slow(self, size: int) -> bool:
-        """Report whether work on an object of this size may take long.
+        """Report whether work on an object of this size in bytes may take long.
 
-        The schema, the rules or the defaults can be the reason.
+        It may if the schema or its rules are not compiled yet, if work on such an object took long before (see
+        ``report``), or if the defaults of the schema could enlarge the object too much.
         """
         made = self._compiled
         if made is None or not made.warm or size >= self._long_from:
@@ -63,7 +64,7 @@ class LazySchema:
         return made.growth * size > server_limits.WORK_INLINE * 8
 
     def report(self, size: int, long: bool) -> None:
-        """Record whether work on an object of this size took long; later calls of ``slow`` use this."""
+        """Record, for later calls of ``slow``, whether work on an object of this size took long."""
         long_from = self._long_from
         self._long_from = min(long_from, size) if long else min(max(long_from, size + 1), server_limits.WORK_INLINE)
 

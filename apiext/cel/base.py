@@ -70,8 +70,8 @@ class Extension(Struct, frozen=True, eq=False):
 class Base(Struct):
     """The functions, macros and types of CEL environments.
 
-    An Environment (environment.py) adds variables. ``resolve`` returns the shape of an object type of the extension.
-    ``resolved`` caches the overloads of calls.
+    An Environment (environment.py) adds variables. ``resolve`` returns the shape of an object type of the Extension;
+    it is None without an Extension. ``resolved`` caches the overloads of calls.
     """
 
     functions: Mapping[str, Function]
@@ -93,9 +93,10 @@ class Base(Struct):
 
 @cache
 def base(version: str = "stored", extension: Extension | None = None) -> Base:
-    """Return the Base for "stored" or "new" expressions.
+    """Return the Base of a ``version``, which is "stored" or "new".
 
-    "stored" has all functions, "new" only those of Kubernetes COMPATIBLE and earlier versions.
+    "stored" is for expressions of stored objects and has all functions. "new" is for expressions that a write adds. It
+    has only the functions of the Kubernetes version COMPATIBLE and of earlier versions.
     """
     functions: dict[str, list[Overload]] = {}
     macros: Macros = {}

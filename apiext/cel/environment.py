@@ -25,7 +25,7 @@ from apiext.cel.values import Broken, Fault, Value
 class Rejected:
     """An invalid expression: the stage that refused it, and upstream's text.
 
-    ``checked`` is None unless the stage is "instantiation".
+    ``Environment.compile`` lists the stages. ``checked`` is None unless the stage is "instantiation".
     """
 
     __slots__ = ("checked", "stage", "text")
@@ -115,9 +115,9 @@ class Environment:
     def compile(self, text: str, result: Type | None = None, weigh: Weigh | None = None) -> "Program | Rejected":
         """Return a program, or the reason why the expression is invalid.
 
-        The stage of a Rejected is "compilation" with the text of its issues, "result" if the type is not ``result``, or
-        "instantiation" with the fault of a constant part. Call ``weigh`` with the number of nodes that macros add, and
-        raise its errors.
+        The stage of a Rejected is "compilation" if ``check`` returns issues, "result" if the expression has another
+        type than ``result``, or "instantiation" if a constant part of the expression has a fault. Call ``weigh`` with
+        the number of nodes that macros add, and raise its errors.
         """
         checked = self.check(text, weigh)
         if isinstance(checked, Issues):
@@ -183,7 +183,7 @@ class Program:
     def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate with generated code.
 
-        Without code, or after one of the errors UNDECIDED, call ``interpret`` with the same arguments.
+        If no code can be generated, or if it raises one of the errors UNDECIDED, call ``interpret``.
         """
         limit = limit or Limit(PER_CALL_LIMIT)
         if not self.generated:
@@ -215,8 +215,8 @@ class Program:
     def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
-        ``variables`` contains decoded JSON for declared variables, and CEL values for the other variables. It may lack
-        optional variables. If ``limit`` is None, the maximal cost is PER_CALL_LIMIT.
+        ``variables`` contains decoded JSON for variables with a Declared, and CEL values for the other variables.
+        Optional variables may be missing. If ``limit`` is None, the maximal cost is PER_CALL_LIMIT.
         """
         limit = limit or Limit(PER_CALL_LIMIT)
         tracker = Tracker(limit.interpreted())

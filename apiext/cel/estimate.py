@@ -1,8 +1,9 @@
 """Estimate the minimal and maximal cost of an expression from its types and declared sizes.
 
 A size is the number of characters, elements or entries of a value. Costs and sizes are ranges: (minimum, maximum). The
-estimator takes the size of a value from the expression itself, or from the declared type at the path of the value: the
-fields that lead from a variable to the value. ``Entries`` are the sizes of the keys and values of a list or map.
+path of a value is the variable and the fields that lead to the value. The estimator takes the size of a value from the
+expression itself, or from the declared type at the path. ``Entries`` are the sizes of the keys and values of a list or
+map.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ from apiext.cel.types import is_scalar
 
 
 class Local:
-    """The path and the sizes of a loop variable."""
+    """The path and the sizes of a loop variable or accumulator."""
 
     __slots__ = ("entries", "path", "size")
 
@@ -46,7 +47,10 @@ class Local:
 
 
 class Estimator:
-    """The estimator of one expression; as in upstream, all paths begin at the type ``root``."""
+    """The estimator of one expression.
+
+    As in upstream, the first field of each path is a field of the type ``root``, also if its variable has another type.
+    """
 
     def __init__(self, checked: Checked, root: Declared | None) -> None:
         self.checked = checked
@@ -64,7 +68,7 @@ class Estimator:
     # Sizes
 
     def declared_size(self, path: Path) -> Range | None:
-        """Return the declared size of the value at a path, or None."""
+        """Return the declared size of the value at a path, or None if it is unknown."""
         if not path.length or self.root is None:
             return None
         declared: Declared | None = self.root
@@ -128,7 +132,10 @@ class Estimator:
         return Part(path, self.types[node.id], self.size(node), literal)
 
     def part_size(self, part: Part) -> Range:
-        """Return the size of a part as Kubernetes' functions estimate it."""
+        """Return the size of an argument for the cost of a Kubernetes function.
+
+        This is the size that was recorded for the argument, else its declared size, else UNKNOWN.
+        """
         if part.size is not None:
             return part.size
         return self.declared_size(part.path) or UNKNOWN
@@ -200,7 +207,7 @@ class Estimator:
     ) -> CallCost:
         """Return (cost of an overload with its arguments, size of its result or None).
 
-        The cost does not include the receiver.
+        The cost does not include that of the receiver.
         """
         branches = _BRANCHES.get(overload.id)
         if branches is not None:
@@ -314,7 +321,7 @@ def _is_bind(node: Fold) -> bool:
 
 
 def _written_size(node: Node) -> Range | None:
-    """Return the size of a literal, list or map in the expression."""
+    """Return the size of a node that is a literal, list or map; None for other nodes."""
     if isinstance(node, Literal):
         size = len(node.value) if isinstance(node.value, (str, bytes)) else 1
         return size, size
@@ -342,7 +349,7 @@ _BRANCHES: Mapping[str, Callable[[Estimator, Call, list[Range]], CallCost]] = {
     "logical_and": _logic,
     "conditional": _conditional,
 }
-"""Overload of an operator that may skip operands → the function that estimates its cost, including the operands."""
+"""Overload of an operator that may skip operands → the function that estimates its cost with that of the operands."""
 
 
 def estimate(checked: Checked, root: Declared | None) -> Range:

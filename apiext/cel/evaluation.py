@@ -11,9 +11,9 @@ Code = Callable[[Mapping[str, Any], Limit], tuple[Value, int]]
 
 
 class Tracker:
-    """The cost so far, and a stack of values as in upstream.
+    """The cost of an evaluation so far, and a stack of the values of steps, as in upstream.
 
-    The cost of a call depends on the arguments on the stack.
+    The cost of a call depends on the values of its arguments, which are on the stack.
     """
 
     __slots__ = ("cost", "limit", "places", "stack")
@@ -22,17 +22,20 @@ class Tracker:
         self.cost = 0
         self.limit = limit
         self.stack: list[tuple[int, Value]] = []
-        self.places: dict[int, list[int]] = {}  # id → its positions on the stack, to avoid a search
+        self.places: dict[int, list[int]] = {}  # id of a step → positions of its values on the stack
 
     def push(self, id: int, value: Value) -> None:
-        """Push the value of a step on the stack. Raise Cancelled if the cost exceeds the limit."""
+        """Push the value of a step on the stack.
+
+        Raise Cancelled if the cost exceeds the limit, or if another thread has cancelled the evaluation.
+        """
         self.places.setdefault(id, []).append(len(self.stack))
         self.stack.append((id, value))
         if self.cost > self.limit.max_cost:
             raise self.limit.reached()
 
     def drop(self, *ids: int) -> None:
-        """Remove the values of the steps ``ids``; remove each with all values above it.
+        """Remove the last value of each step in ``ids`` from the stack, with all values above it.
 
         Skip steps without a value.
         """
@@ -42,9 +45,9 @@ class Tracker:
                 self._cut(places[-1])
 
     def take(self, args: "list[Step]") -> list[Value] | None:
-        """Remove the values of arguments from the stack and return them.
+        """Remove the values of arguments from the stack, and return them.
 
-        Return None if one value is missing.
+        Return None if an argument has no value on the stack.
         """
         found: list[Value] = [None] * len(args)
         for number in range(len(args) - 1, -1, -1):

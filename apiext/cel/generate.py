@@ -1,9 +1,9 @@
 """Generate a Python function from steps.
 
-It returns the same values and costs as the interpreter. A step is a node of the plan that the planner makes from a
-checked expression. A fault is a CEL error as a value. The function raises an error for a fault, a missing field, or
-data that does not have its declared type. The interpreter then evaluates the steps. So the generated code needs no
-texts of faults and no partial costs.
+A step is a node of the plan that the planner makes from a checked expression. A fault is a CEL error as a value. The
+function returns the same values and costs as the interpreter. It raises an error for a fault, a missing field, or data
+that does not have its declared type; then the interpreter evaluates the steps. So the generated code needs no texts of
+faults, and no costs of evaluations that end early.
 """
 
 from collections.abc import Callable, Mapping
@@ -235,7 +235,10 @@ class Generator(Writer):
         raise Unsupported
 
     def branch(self, write: Callable[[], Val], target: str) -> Val:
-        """Write a branch that ends with an assignment; the branch itself adds its costs."""
+        """Write a branch that ends with an assignment to ``target``.
+
+        Its costs are added inside the branch, not with the costs of the code around it.
+        """
         before, self.pending = self.pending, 0
         self.indent += 1
         val = write()

@@ -25,8 +25,8 @@ def foreign(server: Any) -> bool:
 def api(request: pytest.FixtureRequest, server: Any) -> Client:
     """Return a client of the server.
 
-    If a parameter of the test has ``on_request``, its kind is disabled by default: then the server is the fixture
-    ``obliging``, which serves such kinds.
+    A parameter of a test has ``on_request`` if its kind is disabled by default. For such a test, the server is the
+    fixture ``obliging``, which serves these kinds.
     """
     rows = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
     on_request = any(isinstance(row, dict) and row.get("on_request") for row in rows)
@@ -84,7 +84,7 @@ def facts(server: Any) -> Look:
 def serves(server: Any) -> Any:
     """Return the function path → whether the server answers a GET with 200.
 
-    Each path is requested once.
+    The function requests each path only once, and caches the result.
     """
     known: dict[str, bool] = {}
 

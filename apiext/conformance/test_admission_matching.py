@@ -1,7 +1,4 @@
-"""Matching of writes and webhooks.
-
-Rules, selectors, match conditions and equivalent resources decide.
-"""
+"""The writes that a webhook matches: by rules, selectors, conditions, equivalent resources."""
 
 from __future__ import annotations
 
@@ -108,9 +105,9 @@ def test_an_object_selector_also_matches_the_old_labels(api: Client, hook: Webho
 
 @pytest.mark.rows("ADM-005")
 def test_cluster_scoped_objects_are_always_matched(api: Client, hook: Webhook) -> None:
-    """An object without a namespace matches any namespaceSelector, as upstream.
+    """As in upstream, an object without a namespace matches any namespaceSelector.
 
-    A namespace itself is an exception.
+    A namespace is an exception: a namespaceSelector tests its own labels.
     """
     widgets = serve(api, scope="Cluster")
     selected = {"namespaceSelector": {"matchLabels": {"nope": "x"}}}

@@ -58,10 +58,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
     ],
 )
 def test_an_empty_table(api: Client, path: str, rows: list[Any] | None) -> None:
-    """In an empty Table, ``rows`` is null for kinds with the default columns.
-
-    For all other kinds it is an empty list.
-    """
+    """``rows`` of an empty Table is null for kinds with a column Created At, else empty."""
     assert api.get(f"{path}?fieldSelector=metadata.name=nobody", {"Accept": TABLE}).expect(200)["rows"] == rows
 
 

@@ -1,7 +1,4 @@
-"""Fields of disabled features: a create drops them, and updates with them change nothing.
-
-The features are disabled by default.
-"""
+"""Fields of features that are disabled by default: creates and updates do not set them."""
 
 from __future__ import annotations
 

@@ -253,6 +253,7 @@ def test_the_first_type_error_of_a_patched_object_is_reported(api: Client) -> No
     widgets = serve(api, schema=schema({"a": TEXT}))
     widgets.create("x", a="1")
     # upstream: fields on the path to a change are sorted, and the first error is reported
+    # So the error is about apiVersion, not about kind.
     merge = api.patch(widgets.path("x"), {"kind": True, "apiVersion": []}, MERGE).expect(422)
     ops = [{"op": "add", "path": f"/{name}", "value": value} for name, value in (("kind", True), ("apiVersion", []))]
     for told in (merge, api.patch(widgets.path("x"), ops, JSON_PATCH).expect(422)):

@@ -1,8 +1,8 @@
 """The controller of service account token secrets.
 
-It fills in their data, and deletes secrets of deleted accounts. Upstream: tokens_controller.go, which also deletes a
-secret whose account does not exist. This server keeps such a secret if its annotations lack the uid of the account, and
-fills in the data when the account is created.
+It fills in the data of the secrets, and deletes secrets of deleted accounts. Upstream: tokens_controller.go. Upstream
+also deletes a secret without the uid of its account if the account does not exist. This server keeps such a secret, and
+fills in its data when the account is created.
 """
 
 import asyncio

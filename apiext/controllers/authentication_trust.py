@@ -1,7 +1,7 @@
 """The data of the configmap ``kube-system/extension-apiserver-authentication``.
 
-Aggregated API servers read from it which CA signs the certificates of clients and of authenticating proxies. Upstream:
-pkg/controlplane/controller/clusterauthenticationtrust.
+Aggregated API servers read from this configmap the CAs that sign the certificates of clients and of authenticating
+proxies. Upstream: pkg/controlplane/controller/clusterauthenticationtrust.
 """
 
 import json
@@ -20,7 +20,7 @@ _CA_FILES = (CLIENT_CA, PROXY_CA)
 def trust_of(client_ca: str, proxy_ca: str, proxy: ProxyConfig) -> dict[str, str]:
     """Return the data for this server. ``client_ca`` and ``proxy_ca`` are PEM texts, or "".
 
-    The other settings of proxies are part of the data only with a CA for proxies.
+    Without a CA for proxies, the data has no other settings of proxies.
     """
     found = {CLIENT_CA: client_ca} if client_ca else {}
     if proxy_ca:
@@ -36,8 +36,8 @@ def trust_of(client_ca: str, proxy_ca: str, proxy: ProxyConfig) -> dict[str, str
 def merged(stored: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Add the data of this server to stored data, which other servers may have written.
 
-    As upstream, drop expired certificates and unrelated keys, and without a CA for proxies also all other settings of
-    proxies. Raise ValueError if the stored data is invalid.
+    As in upstream, drop expired certificates, and keys other than those of ``trust_of``. If no CA for proxies remains,
+    also drop the other settings of proxies. Raise ValueError or TypeError if the stored data is invalid.
     """
     data = {}
     for key in sorted({*stored, *own}):

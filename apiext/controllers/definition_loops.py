@@ -65,9 +65,9 @@ class DefinitionLoops:
             await loop.stop()
 
     def served(self, name: str) -> None:
-        """Queue a definition that can become Established now.
+        """Queue a definition if it can become Established now.
 
-        Its served versions may have changed.
+        The caller calls this when the served versions of the definition may have changed.
         """
         if self.establishing.wanted(name):
             self.loops["establishing"].add(name)

@@ -1,7 +1,4 @@
-"""Validate parts of a definition (CRD-023…039).
-
-These are names, columns, subresources, selectable fields and stored versions.
-"""
+"""Validate parts of a definition, such as names, columns and subresources (CRD-023…039)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -140,7 +137,7 @@ def selectable_errors(
 ) -> Iterator[FieldError]:
     """Yield the errors of selectable fields (CRD-034).
 
-    ``node`` is the schema of the objects. If ``limited`` is true, also limit the number of selectable fields.
+    ``node`` is the schema of the objects. If ``limited`` is true, more than MAX_SELECTABLE fields are an error.
     """
     seen: set[str] = set()
     for index, selectable in enumerate(fields):
@@ -165,9 +162,9 @@ def selectable_errors(
 
 
 def _missing_versions(versions: Sequence[View], known: dict[str, int]) -> Iterator[str]:
-    """Yield each storage version that is not in ``known``.
+    """Yield the name of each storage version that is not in ``known``.
 
-    Remove the names of ``versions`` from ``known``.
+    Remove the names of all ``versions`` from ``known``.
     """
     for version in versions:
         name = version["name"]

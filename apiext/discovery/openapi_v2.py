@@ -25,8 +25,8 @@ from apiext.documents.encoding import encode_in_order
 class _Part(Struct):
     """The part of the document for one served version.
 
-    It has members of ``paths`` and of ``definitions`` as JSON. ``protobuf`` is set by the first request for the
-    protobuf form.
+    ``paths`` and ``definitions`` are the entries of this version in the fields of the same names, as JSON without
+    braces. ``protobuf`` is the same part as protobuf, None before the first request for protobuf.
     """
 
     paths: bytes
@@ -35,7 +35,10 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Served version → its part. An entry exists while the version is served. A change rebuilds only changed versions."""
+"""Served version → its part.
+
+An entry exists while the version is served. So a change of a definition rebuilds only the parts of its versions.
+"""
 
 
 def document(catalog: Catalog, version: str) -> Tagged:
@@ -47,7 +50,7 @@ def document(catalog: Catalog, version: str) -> Tagged:
 
 
 def protobuf(catalog: Catalog, version: str) -> Tagged:
-    """Return the same document as protobuf, with the same ETag."""
+    """Return the document of ``/openapi/v2`` as protobuf; its ETag is that of the JSON."""
     return catalog.compute_once(
         "discovery.v2.proto", lambda now: Tagged(tuple(_protobuf(now, version)), tag(now, version))
     )
@@ -61,7 +64,7 @@ def tag(catalog: Catalog, version: str) -> str:
 
 
 def definitions(catalog: Catalog) -> dict[str, bytes]:
-    """Return name → fingerprints of the versions, for each definition in the document."""
+    """Return name of a CustomResourceDefinition → fingerprints of its versions in the document."""
     return published_parts(_everything(catalog))
 
 

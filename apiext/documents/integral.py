@@ -11,7 +11,7 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 class Unsupported(DecodeError):
     """The error of a YAML value or key without an equivalent in JSON.
 
-    Upstream reports it after it has read the whole text.
+    Upstream reports this error only after it has read the whole text.
     """
 
 

@@ -46,9 +46,9 @@ def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
 
 
 def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document:
-    """Return the rest of a patch after upstream's merge, which deletes parts of it.
+    """Return the rest of a patch: upstream deletes parts of the patch while it merges.
 
-    Errors quote this rest.
+    Upstream's error messages quote this rest.
     """
     used: Document = clone(patch)
     _merge_map(document, used, lists, "")
@@ -204,7 +204,7 @@ def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Ma
 
 
 def _check_order(patch: Sequence[Any], order: Sequence[Any], merge_key: str) -> None:
-    """Raise StrategicPatchError if the patch's items are not in the order that the patch sets."""
+    """Raise StrategicPatchError if the items of ``patch`` are not in the order of ``order``."""
     if not patch or not order:
         return
     wanted = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]

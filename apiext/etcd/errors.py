@@ -47,7 +47,10 @@ class TooLarge(EtcdError):
 
 
 class OutOfSpace(EtcdError):
-    """The store is over its quota, or its disk is full. It accepts only deletions."""
+    """The store is over its quota, or its disk is full.
+
+    It accepts only deletions and compactions.
+    """
 
 
 class Corrupt(EtcdError):

@@ -21,10 +21,7 @@ class RateLimitedLog:
         self._omitted = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log a warning, at most one in limits.LOG_EVERY seconds.
-
-        Count the warnings between; the next logged warning has their number.
-        """
+        """Log a warning; only count it if the last one is less than LOG_EVERY seconds old."""
         now = asyncio.get_running_loop().time()
         if now < self._due:
             self._omitted += 1
@@ -70,7 +67,7 @@ class Scope:
     async def wait_closed(self) -> None:
         """Wait until the scope is closed.
 
-        A failed task also closes the scope; then raise the exception of the task.
+        A failed task also closes the scope; then raise an ExceptionGroup with the exception of the task.
         """
         await self._closing.wait()
         if self._failure is not None:

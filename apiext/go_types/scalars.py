@@ -65,7 +65,7 @@ class _Metadata:
 
     @property
     def zero(self) -> Any:
-        """Empty metadata; a new dict at each access, since callers change it."""
+        """Empty metadata: a new dict at each access, since callers change the dict."""
         return {}
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:

@@ -64,7 +64,7 @@ class Decoding(msgspec.Struct):
     fields: tuple[str, ...] = ()  # path of the current field as in Go's errors, without indices and map keys
     unknown: list[str] = msgspec.field(default_factory=list)
     fault: DecodeError | None = None
-    silent: bool = False  # as upstream, types with their own decoder record no unknown fields
+    silent: bool = False  # true inside a type with its own decoder: as in upstream, unknown fields are not recorded
     custom_decoded: list[Path] = msgspec.field(default_factory=list)  # paths of values whose type has its own decoder
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
@@ -93,7 +93,10 @@ class GoType(Protocol):
         """The printed value of an absent field."""
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the value as Go prints it; record errors and unknown fields in ``into``."""
+        """Return the value as Go prints it; record errors and unknown fields in ``into``.
+
+        A type with its own decoder raises DecodeError instead of recording the error.
+        """
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -336,10 +339,10 @@ def _plain_class(known: Field) -> type[Any] | None:
 
 
 class Struct:
-    """A struct with its fields in Go's order. For recursive types, call ``define`` later.
+    """A struct with its fields in Go's order.
 
-    If ``holds_empty`` is true, ``finish`` keeps empty lists and maps: Go distinguishes them from absent fields until it
-    encodes the object.
+    ``define`` replaces the fields, so that the struct can contain itself. If ``holds_empty`` is true, ``finish`` keeps
+    empty lists and maps: Go distinguishes them from absent fields until it encodes the object.
     """
 
     __slots__ = ("_always", "_holds_empty", "_order", "_plain", "fields", "go", "name")
@@ -424,7 +427,7 @@ class Special(msgspec.Struct, frozen=True):
     zero: Any = None
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the result of the type's own decoder."""
+        """Return the result of the type's own decoder; None for null."""
         if value is None:
             return None
         into.custom_decoded.append(path)

@@ -38,7 +38,7 @@ _URL = "".join(map(chr, range(0x21, 0x7F)))
 def begin(auditor: Auditor, exchange: Exchange, user: User | None) -> Trail | None:
     """Return the trail of a request, None if it is not audited.
 
-    ``user`` is None before authentication.
+    ``user`` is None if the request has no valid credentials.
     """
     info = exchange.info
     namespace = namespace_of(info)
@@ -198,7 +198,7 @@ def _panic_status(error: Exception) -> dict[str, Any]:
 def _of_error(exchange: Exchange, error: StatusError, trail: Trail) -> tuple[Mapping[str, Any], Read | None]:
     """Return responseStatus and responseObject for an error.
 
-    As upstream, responseStatus has only the code if the client accepts no encoding of a Status.
+    As in upstream, responseStatus has only the code if the client accepts no encoding of a Status.
     """
     if negotiation.for_status(exchange.accept) is None:
         return events.response_status(error.code), None
@@ -212,7 +212,7 @@ def _of_error(exchange: Exchange, error: StatusError, trail: Trail) -> tuple[Map
 def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping[str, Any], Read | None, int]:
     """Return responseStatus and responseObject for a response, and the object's size in bytes.
 
-    The object is None if the body is not an object, or the audit level does not include it.
+    responseObject is None if the body is not an object, or if the audit level does not include it; then the size is 0.
     """
     response = events.response_status(reply.code)
     if isinstance(reply, StreamReply) or not _is_object(exchange, reply):
@@ -245,7 +245,7 @@ _BODYLESS = frozenset((204, 304, 404, 406))
 class Body(Struct, frozen=True):
     """The body of a response.
 
-    ``kind`` is its media type; it is compressed with gzip if ``packed``. A thread decodes it later.
+    ``kind`` is its media type. ``packed`` is true if the body is compressed with gzip. A thread decodes the body later.
     """
 
     parts: Sequence[bytes]

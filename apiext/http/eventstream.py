@@ -32,9 +32,9 @@ def accept(header: str) -> str:
 def query(exchange: Exchange) -> Query:
     """Return the query of a stream that a client can resume by Last-Event-ID.
 
-    Last-Event-ID overrides resourceVersion. Without both, or with resourceVersion=0, the stream begins with the
-    existing objects, unless the query has sendInitialEvents. The stream always has bookmarks, since a client can resume
-    from their revision, too. A client that did not request bookmarks gets only the id of a bookmark.
+    Last-Event-ID overrides resourceVersion. If the request has neither, or has resourceVersion=0, the stream begins
+    with the existing objects, unless the query has sendInitialEvents. The stream always has bookmarks, since a client
+    can resume from the revision of a bookmark. A client that did not request bookmarks gets only the id of a bookmark.
     """
     found: dict[str, Sequence[str]] = {**exchange.query, "allowWatchBookmarks": ["true"]}
     last = exchange.headers.get("Last-Event-ID", "")

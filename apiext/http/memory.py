@@ -124,10 +124,10 @@ def memory_of_machine(path: Path = _MACHINE) -> int:
 class Memory:
     """Reserved bytes of all requests, and of each user.
 
-    ``free_memory`` reports the memory of a control group, by default that of this process. All other values are in
-    bytes. ``total`` is the budget of the requests of this process. By default it is half of the control group's limit,
-    or a quarter of the machine's memory if that is less, divided by ``workers``. ``given`` is the memory that this
-    process may use, and ``share`` is the budget of one user.
+    ``free_memory`` reports the memory of a control group, by default that of this process. ``workers`` is the number of
+    processes. The attributes are in bytes. ``total`` is the budget of the requests of this process: by default, half of
+    the control group's limit, or a quarter of the machine's memory if that is less, divided by ``workers``. ``given``
+    is the memory that this process may use, ``share`` the budget of one user, and ``promised`` the reserved memory.
     """
 
     __slots__ = ("_memory", "_users", "_workers", "given", "promised", "share", "total")
@@ -154,7 +154,8 @@ class Memory:
     def hold(self, request: Holder, size: int) -> None:
         """Change the reservation of a request to ``size`` bytes; 0 releases it.
 
-        Raise a 429 if the memory is not available now, and a 413 if ``size`` exceeds the share of a user.
+        Raise a 413 if ``size`` exceeds the share of a user. Raise a 429 if the requests of this user would exceed their
+        share, or if too little memory is free.
         """
         user, more = request.user.name, size - request.promised
         held = self._users.get(user, 0) + more

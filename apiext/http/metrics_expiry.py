@@ -1,6 +1,6 @@
 """Expiry of metrics and caches of deleted definitions.
 
-It is late enough for scrapers to read the last values.
+The metrics expire so late that scrapers have read their last values.
 """
 
 import asyncio

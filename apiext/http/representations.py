@@ -30,10 +30,10 @@ _INTERNAL = "Internal error occurred: "
 
 
 class Subject(Struct, frozen=True):
-    """The representation of an object or a list.
+    """The requested representation of an object or a list.
 
-    It consists of the served version, the endpoint, the requested form, and includeObject of a Table. ``clock`` returns
-    the current time in seconds since the epoch. The ages in a Table are computed from it.
+    ``wanted`` is the requested form, ``include`` the parameter includeObject of a Table. ``clock`` returns the current
+    time in seconds since the epoch, for the ages in a Table.
     """
 
     served: ServedVersion
@@ -55,7 +55,7 @@ class Subject(Struct, frozen=True):
     def ages(self) -> Ages:
         """Return a function that formats ages at the current time.
 
-        It serves for one response or one event of a watch.
+        The function is for one response, or for one event of a watch.
         """
         return Ages(self.clock())
 
@@ -75,7 +75,10 @@ def check_include(wanted: Wanted, value: str) -> str:
 
 
 def shown(subject: Subject, entry: Entry) -> bytes:
-    """Return the JSON of a stored object, or of the subresource of the endpoint."""
+    """Return the JSON of a stored object, or of its part if the endpoint is a subresource.
+
+    Raise a 500 if the object does not have the part in a valid form.
+    """
     served, endpoint = subject.served, subject.endpoint
     if not endpoint.partial:
         return entry.view(served.codec.view)

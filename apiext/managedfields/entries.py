@@ -21,8 +21,8 @@ _ANCIENT = "ancient-changes"
 class Manager(NamedTuple):
     """The identity of a manager.
 
-    An applier has the operation Apply, an updater the operation Update. Only the identity of an updater contains the
-    API version. The order of these fields is upstream's order of updaters whose times are equal.
+    An applier is a manager with the operation Apply, an updater one with the operation Update. Only the identity of an
+    updater contains the API version. Upstream sorts updaters with equal times by these fields, in this order.
     """
 
     name: str
@@ -131,9 +131,9 @@ def entry(manager: Manager, owned: Owned) -> Document:
 
 
 def capped(managers: Managers) -> Managers:
-    """Merge the oldest updaters until at most MAX_UPDATERS remain, if possible (SSA-006).
+    """Merge the oldest updaters until at most MAX_UPDATERS remain (SSA-006).
 
-    Only updaters of the same version are merged.
+    Only updaters with the same API version are merged, so more may remain.
     """
     updaters = [item for item in managers.items() if item[0].operation == UPDATE]
     left = len(updaters)
@@ -141,7 +141,7 @@ def capped(managers: Managers) -> Managers:
         return managers
     found = dict(managers)
     first: dict[str, Manager] = {}
-    merged: dict[Manager, list[FieldSet]] = {}  # merged entry → its sets, the oldest first
+    merged: dict[Manager, list[FieldSet]] = {}  # merged entry → the sets of its updaters, the oldest first
     for manager, owned in sorted(updaters, key=lambda item: (item[1].time, item[0])):
         if left <= MAX_UPDATERS:
             break

@@ -115,8 +115,8 @@ def _items(type_: Type, stored: list[Any], shown: list[Any], new: list[Any], del
 def _origins(before: Sequence[str | bytes], after: Sequence[str | bytes], *, by_place: bool) -> list[int]:
     """Return, for each name in ``after``, its index in ``before``, or -1 for a new name.
 
-    No index occurs twice. If ``by_place`` is true and both lengths are equal, a new name gets its own index, if it is
-    unused.
+    No index occurs twice. If ``by_place`` is true and both lengths are equal, a new name gets its index in ``after``,
+    unless another name has this index.
     """
     found = [index if index < len(before) and before[index] == name else -1 for index, name in enumerate(after)]
     left: dict[str | bytes, deque[int]] = defaultdict(deque)

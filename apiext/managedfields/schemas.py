@@ -64,7 +64,7 @@ class _UnknownType(ValueError):
 def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) -> Type:
     """Return the merge type of a custom object.
 
-    Without a schema, the type of each value is deduced from the value.
+    Without a schema, or if the schema contains an unknown type, the type of each value is deduced from the value.
     """
     if schema is None:
         return Type(map=DEDUCED.map)

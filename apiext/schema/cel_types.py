@@ -1,6 +1,6 @@
-"""Declare the CEL types of a schema: its readable fields and their maximum sizes.
+"""Declare the CEL types of a schema: fields that expressions can read, with maximum sizes.
 
-Expressions can read these fields. See CEL-002…004 and CEL-013.
+See CEL-002…004 and CEL-013.
 """
 
 from collections.abc import Callable, Mapping
@@ -133,10 +133,7 @@ _READ: Mapping[str, Callable[[Types, Structural, str, bool], Declared | None]] =
 
 
 def is_shown(node: Structural) -> bool:
-    """Return whether expressions can read a node.
-
-    If they can, ``declare`` returns a type for it.
-    """
+    """Return whether expressions can read a node: whether ``declare`` returns a type for it."""
     while not node.int_or_string:
         inner = node.items if node.type == "array" else node.map_values if node.type == "object" else None
         if inner is None:
@@ -148,8 +145,8 @@ def is_shown(node: Structural) -> bool:
 def with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
     """Return the properties of a whole object or an embedded resource for expressions (CEL-003).
 
-    They always include apiVersion, kind, metadata.name and metadata.generateName as strings. If the schema lacks one of
-    these or gives it another type, expressions see no other field of metadata.
+    The properties always include apiVersion, kind, metadata.name and metadata.generateName as strings. If the schema
+    lacks one of these four, or gives it another type, they include no further field of metadata.
     """
     metadata = properties.get("metadata")
     known = metadata.properties if metadata is not None else EMPTY

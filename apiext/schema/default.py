@@ -44,7 +44,7 @@ class Default:
     def _keep(self, node: Structural, value: Any) -> None:
         """Set ``value`` to the value with its inner defaults.
 
-        If they are large, set ``fill_later`` instead.
+        If the inner defaults are too large, set ``fill_later`` instead.
         """
         fill = defaulter(node) if self.is_container else None
         self.fill_later: Defaulter | None = None
@@ -60,9 +60,9 @@ class Default:
         self.max_size = self.size if self.fill_later is None else limits.MAX_DEFAULTED
 
     def for_metadata(self, node: Structural) -> "Default":
-        """Return this default with only the fields of ObjectMeta (DEF-005).
+        """Return this default of the metadata of an embedded resource with only valid fields.
 
-        It is the default of the metadata of an embedded resource.
+        See DEF-005.
         """
         made = copy(self)
         if isinstance(node.default, dict):
@@ -72,7 +72,7 @@ class Default:
     def copy(self) -> Any:
         """Return a copy of the value for one field of an object, and count its bytes.
 
-        Raise OverBudget.
+        Raise OverBudget if the defaults of the object have more than MAX_DEFAULTED bytes.
         """
         DEFAULTS.left -= self.size
         if DEFAULTS.left < 0:
@@ -185,7 +185,7 @@ def _list_filler(default: Default | None, fill: Defaulter | None) -> Defaulter:
 def growth(node: Structural) -> int:
     """Return the maximal number of bytes that defaults add to one list item or map value.
 
-    The item or value is not null.
+    A default that replaces a null item or value does not count.
     """
     return _max_sizes(node)[1]
 

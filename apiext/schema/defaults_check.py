@@ -18,7 +18,7 @@ from apiext.schema.structural import META_FIELDS, Junctors, Structural, anywhere
 from apiext.schema.validate import passes
 
 Around = Callable[[Any], Document]
-"""Builds a fake object that contains a value of embedded metadata (DEF-003)."""
+"""Default of a field inside metadata → a fake object with this default at the place of the field (DEF-003)."""
 
 
 applies_to = anywhere("has defaults", lambda node: node.default is not None, values=False)
@@ -28,8 +28,8 @@ applies_to = anywhere("has defaults", lambda node: node.default is not None, val
 def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldError]:
     """Return the errors of the defaults of a schema.
 
-    If ``pruned`` is false, ignore unknown fields (DEF-002). As upstream, all formats count, so the caller must have
-    parsed the schema with ``strip_formats=False``.
+    If ``pruned`` is false, ignore unknown fields (DEF-002). As in upstream, a default must have the format of its
+    schema, also a format that is ignored in objects. So parse the schema with ``strip_formats=False``.
     """
     return _Check(root, pruned).errors(root, path, _typed, False) if applies_to(root) else []
 
@@ -42,7 +42,7 @@ def _typed(value: Any) -> Document:
 class _Check:
     """The validation of all defaults of a schema.
 
-    ``resource`` is the root or the current embedded resource.
+    ``resource`` is the innermost embedded resource around the current node, or the root.
     """
 
     __slots__ = ("budget", "pruned", "resource", "root")
@@ -89,7 +89,10 @@ class _Check:
         )
 
     def _rules(self, node: Structural, value: Any, path: str) -> list[FieldError]:
-        """Return the rule errors of a default: first as an unchanged, then as a new value (DEF-004)."""
+        """Return the rule errors of a default as an unchanged, else as a new value (DEF-004).
+
+        If the rules have errors for the unchanged value, do not evaluate them for the new value.
+        """
         scope = scope_of(node, resource=node is self.root)
         if scope is None or self.budget <= 0:
             return []
@@ -125,8 +128,8 @@ def _values(node: Structural, value: Any, path: str) -> list[FieldError]:
 def _untyped(node: Structural, *, branch: bool = False) -> Structural:
     """Return the schema with which upstream validates a default.
 
-    It and all schemas inside it are without x-kubernetes-int-or-string. A ``branch`` of allOf, anyOf, oneOf or not is
-    also without ``additionalProperties: false``.
+    This schema and all schemas inside it have no x-kubernetes-int-or-string. If ``branch`` is true, the node is inside
+    allOf, anyOf, oneOf or not; then the result also has no ``additionalProperties: false``.
     """
     name = "untyped branch" if branch else "untyped"
     known = node.compiled.get(name)

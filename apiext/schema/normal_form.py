@@ -24,7 +24,8 @@ _VALUES = _SCALARS | {dict, list}
 def normal_test(node: Structural, *, root: bool = False) -> Test:
     """Return the test for a schema without embedded resources.
 
-    For the ``root``, the test ignores the content of apiVersion, kind and metadata that are objects or arrays.
+    If ``root`` is true, the test does not read inside metadata, or inside an apiVersion or kind that is an object or
+    array.
     """
     name = "normal root" if root else "normal"
     found = node.compiled.get(name)

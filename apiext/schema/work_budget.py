@@ -1,7 +1,7 @@
-"""Work budgets for rules: on the event loop the budget is small.
+"""Work budgets for rules: a small one on the event loop, an unlimited one in a thread.
 
-In a thread it is unlimited until the request ends. The unit is one CEL cost unit, about 50 ns. Other work than rules
-counts in proportion to its time.
+The work in a thread is stopped when the request ends. The unit is one CEL cost unit, about 50 ns. Other work, such as
+the compilation of rules, counts in proportion to its time.
 """
 
 import threading
@@ -33,7 +33,7 @@ EVALUATING = 30  # units for the overhead of one evaluation
 def compiling(text: str) -> int:
     """Return the units for parsing, checking and planning an expression.
 
-    They do not include the nodes that macros copy; callers of ``grow`` subtract these.
+    The units do not include those for nodes that macros copy: ``grow`` subtracts them.
     """
     return COMPILING + CHARACTER * max(0, len(text) - USUAL_TEXT)
 
@@ -110,7 +110,7 @@ _current = _Current()
 def current() -> WorkBudget:
     """Return the work budget of this thread.
 
-    It is unlimited outside ``within_budget`` and ``within_loop_budget``.
+    Outside ``within_budget`` and ``within_loop_budget``, the budget is unlimited.
     """
     return _current.budget
 

@@ -1,8 +1,8 @@
 """Buffer for changes of one resource while a KMS plug-in decrypts their data key.
 
-Later changes wait, too. Other resources are not delayed. Reads of this resource return the state before the first
-buffered change. Consistent reads wait until the buffer is empty. The root watch is the store's watch of all keys; a
-fill reads a collection anew.
+Later changes of this resource wait until the earlier ones are applied; those of other resources do not wait. Reads
+return the state before the first buffered change, but consistent reads wait until the buffer is empty. The root watch
+is the store's watch of all keys. A fill reads all objects of a collection from the store.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ EarlyChange = tuple[str, int, bytes | None]
 class Arrivals:
     """Changes of one resource from the root watch.
 
-    While ``open`` is false, they are buffered in ``early``.
+    While ``open`` is false, the changes are buffered in ``early``.
     """
 
     __slots__ = ("early", "open")
@@ -66,7 +66,7 @@ class OwnerStore(Protocol):
 class DecryptionBuffer:
     """The buffered changes of one collection.
 
-    They wait until plug-ins have decrypted their data keys or have failed. ``held_revision`` is the revision of the
+    A change waits until a plug-in has decrypted its data key or has failed. ``held_revision`` is the revision of the
     first buffered change, 0 for an empty buffer.
     """
 
@@ -111,7 +111,7 @@ class DecryptionBuffer:
     def release(self) -> None:
         """Wake waiting readers.
 
-        Called when the buffered changes are applied, or when a fill will contain them.
+        Called when the buffered changes are applied, or when a fill replaces them.
         """
         self.held_revision = 0
         self._turn = None
@@ -120,9 +120,10 @@ class DecryptionBuffer:
             self._done.set()
 
     def close(self) -> None:
-        """Stop.
+        """Wake waiting readers, and end all retries.
 
-        Called when no plug-in has data keys of the collection any more, or when the collection is dropped.
+        Called when the encryption configuration no longer uses a plug-in for the collection, or when the collection is
+        dropped.
         """
         self.release()
         self._closed = True
@@ -203,7 +204,7 @@ class DecryptionBuffer:
             self._retrying = False
 
     async def _try_decrypt(self, keys: list[str]) -> bool:
-        """Try to decrypt a few values, and report whether one of them can be decrypted.
+        """Try to decrypt at most limits.KMS_AGAIN_TRIES values; return True after the first success.
 
         Each call begins with the values that earlier calls have not tried for the longest time.
         """

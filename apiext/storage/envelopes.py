@@ -47,7 +47,7 @@ class Enveloped:
     def secret(self) -> Secret:
         """The identity of the key that encrypts new values.
 
-        It has the plug-in's ``key_id`` instead of key bytes.
+        The identity contains the plug-in's ``key_id`` instead of key bytes.
         """
         current = self.provider.current
         return _secret(self.provider.name, SEED, current.key_id if current is not None else "")
@@ -66,7 +66,7 @@ class Enveloped:
     def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         """Return the decrypted value, and the identity of the key that decrypted it.
 
-        Raise EncryptionError.
+        Raise EncryptionError, and MissingKey if the data key is not decrypted.
         """
         try:
             ciphertext, by = self.provider.data_and_key(data)

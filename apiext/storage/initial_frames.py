@@ -1,6 +1,6 @@
 """Cache of encoded initial events, for watches of a group that begin with the same state.
 
-A piece is a range of the entries of a state (snapshot.py).
+A piece is a range of the entries of a state (snapshot.py). Frames are the encoded events of a piece.
 """
 
 from collections import OrderedDict
@@ -25,9 +25,9 @@ class InitialFrames:
         self._cached: dict[_Key, tuple[Piece, int, tuple[int, bytes]]] = {}
 
     def find(self, piece: Piece, second: int = 0) -> tuple[int, bytes] | None:
-        """Return (index after the last event, frames) of a piece.
+        """Return (index in the chunk after the last encoded entry, frames) of a piece.
 
-        Return None if they are not cached for this second.
+        Return None if the frames are not cached for this second.
         """
         cached = self._cached.get(_key(piece))
         return None if cached is None or cached[1] != second else cached[2]
@@ -35,7 +35,7 @@ class InitialFrames:
     def keep(self, piece: Piece, frames: tuple[int, bytes], second: int = 0) -> None:
         """Cache the frames of a piece, as ``find`` returns them.
 
-        They replace frames of another second.
+        The frames replace those of another second.
         """
         key = _key(piece)
         self._cached[key] = piece, second, frames

@@ -48,7 +48,7 @@ class JoinedViews:
     def stored(self, key: str, revision: int) -> bytes:
         """Return the stored bytes of the entry with this key and revision.
 
-        They are the view without the resourceVersion.
+        These are the view without the resourceVersion, and a newline.
         """
         last, raw = self._last
         if last == key:

@@ -16,10 +16,10 @@ class Keys:
         self.root = "/" + prefix.strip("/") + "/" if prefix.strip("/") else "/"
 
     def path(self, resource: GroupResource) -> str:
-        """Return the path of a collection below the root, ``<group>/<plural>``.
+        """Return the path of a collection below the root: ``<group>/<plural>``.
 
-        In the core group, it is ``<plural>``. kube-apiserver omits the group also for the other built-in kinds
-        (DIF-033).
+        The path of a resource of the core group is ``<plural>``. kube-apiserver uses this form for most built-in kinds
+        of other groups, too (DIF-033).
         """
         return f"{resource.group}/{resource.resource}" if resource.group else resource.resource
 

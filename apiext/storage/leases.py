@@ -25,9 +25,9 @@ class _Lease(Struct):
 class Leases:
     """The current lease for each time to live.
 
-    Objects that are written shortly after each other share a lease. So an object may expire later than its time to
-    live: by at most this time multiplied by LEASE_SHARE, and at most LEASE_SHARED seconds (as upstream's leaseManager).
-    With a time to live below 20 seconds, each object has its own lease.
+    Objects that are written shortly after each other share a lease. So an object may expire too late: by at most its
+    time to live multiplied by LEASE_SHARE, and by at most LEASE_SHARED seconds (as in upstream's leaseManager). If the
+    time to live is below 20 seconds, each object has its own lease.
     """
 
     def __init__(self, etcd: Granter) -> None:

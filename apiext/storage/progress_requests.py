@@ -17,8 +17,8 @@ class ProgressRequests:
     """Requests the progress of the root watch for readers that wait for a revision.
 
     It sends requests only if etcd has the revision, but the cache lacks it. If etcd leaves several requests unanswered,
-    or its progress responses are unreliable, this class writes a key that the root watch includes. The event of this
-    write reports the progress.
+    or its progress responses are unreliable, this class writes a key below the prefix. The watch event of this write
+    reports the progress.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ Make = Callable[[Entry], bytes | Awaitable[bytes]]
 class Segments:
     """The views of one list.
 
-    Later changes of the collection do not affect them. Views are made on first use.
+    Later changes of the collection do not affect the list. Views are made on first use.
     """
 
     __slots__ = ("_joined", "_pieces", "_viewer", "count", "next", "remaining")
@@ -139,10 +139,7 @@ class Segments:
 
     @property
     def parts(self) -> list[bytes]:
-        """The content of the array ``items``: the joined views of the pieces.
-
-        There are commas between the pieces.
-        """
+        """The content of the array ``items``: joined views, and commas between the pieces."""
         joined = self._all()
         parts = [b","] * (2 * len(joined) - 1)
         parts[::2] = joined
@@ -200,9 +197,9 @@ class Segments:
 def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
     """Return the entries whose views ``_join`` must make.
 
-    There are none if the chunk has cached joined views. If the piece has less than half of its chunk, these are the
-    entries of the piece. Otherwise they are the entries of the chunk, without those whose views can be reused from its
-    base.
+    There are none if the chunk has cached joined views. If the piece has less than half of its chunk, the result is the
+    entries of the piece. Otherwise it is the entries of the chunk, without those whose views can be reused from the
+    base of the chunk.
     """
     chunk, start, stop = piece
     if chunk.has_views(viewer):
@@ -238,7 +235,7 @@ def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, V
 def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, ViewSource]) -> None:
     """Join the views of a chunk.
 
-    Reuse those of its base for entries that both chunks have at the start or the end.
+    Reuse the views of the base for entries that both the chunk and its base have at the start or the end.
     """
     entries, base, source = chunk.entries, chunk.base, chunk.source
     if source is not None and source.viewer is viewer:

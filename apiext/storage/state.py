@@ -46,8 +46,8 @@ class CachedState:
     def get(self, namespace: str, name: str, *, listed: bool = False, stale: bool = False) -> Entry | None:
         """Return the cached object, None if it does not exist; raise Malformed if it cannot be read.
 
-        See RV-020. ``listed``: raise the error that a list would raise. ``stale``: if the object cannot be read, return
-        its last readable state, if this server has cached it.
+        See RV-020. If ``listed`` is true, raise the error that a list would raise. If ``stale`` is true and the last
+        readable state of an unreadable object is cached, return this state instead of the error.
         """
         key = f"{namespace}/{name}" if namespace else name
         entry = self.snapshot.index.get(key)
@@ -101,7 +101,8 @@ class CachedState:
         """Return at most ``limit`` objects (0: all) from ``start`` on for which all conditions hold.
 
         A large collection is searched with indexes. The result may have a newer revision than the cache had at the
-        call. Its ``remaining`` is 0.
+        call. The result does not count the remaining objects: its ``remaining`` is 0. Raise Malformed if an object of
+        the page cannot be read.
         """
         narrowed = await self.indexes.narrow(terms) if len(self.snapshot) >= INDEX_FROM else None
         low, high = bounds(namespace)
@@ -155,7 +156,7 @@ class CachedState:
         return {key: it for key, it in self.broken.items() if low <= key and (not high or key < high)}
 
     def require_readable(self, low: str, high: str, start: str = "") -> None:
-        """Raise Malformed if a value between two keys cannot be read.
+        """Raise Malformed if a value from the key ``low + start`` to ``high`` cannot be read.
 
         Raise NotReady while ``ready`` is false.
         """
@@ -165,10 +166,9 @@ class CachedState:
             raise self.faults(broken)
 
     def with_last_states(self, namespace: str | None, start: str = "") -> list[Entry] | None:
-        """Return the objects in key order.
+        """Return the objects in key order, unreadable objects in their last readable state.
 
-        Use the last readable state of an object that cannot be read. Return None if all objects can be read. Raise
-        Malformed if no readable state of an object is cached.
+        Return None if all objects can be read. Raise Malformed if no readable state of an object is cached.
         """
         low, high = bounds(namespace)
         broken = self._broken_between(low + start, high)
@@ -187,7 +187,7 @@ class CachedState:
     def faults(self, broken: Mapping[str, Broken]) -> Malformed:
         """Return the error of a list with unreadable values.
 
-        It names the first limits.ERRORS_LISTED in key order.
+        The error names the first limits.ERRORS_LISTED of them in key order.
         """
         return self._malformed({key: broken[key] for key in nsmallest(limits.ERRORS_LISTED, broken)}, listed=True)
 

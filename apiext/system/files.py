@@ -1,7 +1,6 @@
-"""Safe writes, checks and removals of files of the server.
+"""Write, check and remove files of the server: no other user can exchange them.
 
-They are safe against other users of the machine. Another user must not be able to exchange a file of the server.
-Trusted users are the user of this process and root.
+The user of this process and root are trusted.
 """
 
 import errno
@@ -40,11 +39,17 @@ def target(path: Path) -> Path:
 def write(path: Path, content: bytes) -> None:
     """Write a file atomically; only its owner may read it.
 
-    Write to a stream, such as /dev/null, in place. Raises PermissionError for a link, a pipe or a directory of another
-    user, since that user could exchange the file. A sticky directory may belong to any user. But if all users may write
-    to it, an existing file of another user in it is refused with this error. A directory without the sticky bit that
-    all users may write to is refused, too. Volumes and directories of a group of this process are accepted, and root
-    accepts all directories. Raises OSError for other errors.
+    Write to a stream, such as /dev/null, in place.
+
+    Raise PermissionError if the path is a link or pipe of an untrusted user, since that user could exchange the file.
+    Raise PermissionError also in these cases:
+
+    - All users may write to the directory, the directory is sticky, and an existing file belongs to another user.
+    - All users may write to the directory, and the directory is not sticky.
+    - The directory belongs to an untrusted user, is not sticky, and its group is not a group of this process.
+
+    The last two cases do not apply to mounted volumes, and not to a process that runs as root. Raise OSError for other
+    errors.
     """
     path = target(path)
     if is_stream(path):  # a device such as /dev/null must not be replaced by a file
@@ -69,7 +74,10 @@ def write(path: Path, content: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it exists and belongs to the user of this process; raise OSError."""
+    """Remove a file if it exists and belongs to the user of this process.
+
+    Raise OSError if this fails.
+    """
     try:
         if path.lstat().st_uid == os.geteuid():
             path.unlink()
@@ -78,11 +86,11 @@ def remove(path: Path) -> None:
 
 
 def check_private(root: Path, names: Iterable[str]) -> None:
-    """Raise PermissionError if another user owns or may write to a directory or its files.
+    """Raise PermissionError if an untrusted user owns or may write to ``root`` or files in it.
 
-    ``names`` are the checked files in the directory. If the directory is a mounted volume, its owner is trusted, and
-    all users may have write access to the directory itself, as is usual for volumes of containers. A group of this
-    process may have write access, as with volumes of a pod. All users may also have write access to a sticky directory.
+    ``names`` are the checked files in the directory ``root``. A group of this process may have write access, as with
+    volumes of a pod. All users may have write access to a sticky directory. If ``root`` is a mounted volume, only the
+    files are checked, and the owner of ``root`` is trusted: all users can often write to volumes of containers.
     """
     volume = root.is_mount()
     trusted = [root.stat().st_uid] if volume else []
@@ -105,8 +113,7 @@ def check_private(root: Path, names: Iterable[str]) -> None:
 def _check_directory(path: Path, found: os.stat_result) -> bool:
     """Report whether a directory is sticky, and all users may create files in it.
 
-    Raise PermissionError if the directory is not sticky, and belongs to another user or all users may write to it,
-    except as ``write`` describes.
+    Raise PermissionError in the last two cases of ``write``.
     """
     shared = bool(found.st_mode & stat.S_IWOTH)
     if found.st_mode & stat.S_ISVTX:

@@ -1,6 +1,7 @@
-"""Directories of test servers, which a lock marks as used.
+"""Temporary directories of test servers.
 
-Directories of killed processes are deleted.
+A process locks a file in each directory that it uses. If the process is killed, a later process finds no lock and
+deletes the directory.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ MARK = "apiext-testing.lock"  # file in each directory; a process that uses the 
 class Directory:
     """A new temporary directory, deleted at the end of the ``with`` block.
 
-    A process that inherits ``descriptor`` also holds the lock, until it ends.
+    ``descriptor`` is the locked file. A child process that inherits it holds the lock until the child ends.
     """
 
     def __init__(self) -> None:
@@ -44,9 +45,9 @@ class Directory:
 
 
 def sweep() -> None:
-    """Delete directories of this package that no process uses.
+    """Delete the directories of earlier test servers that no process uses.
 
-    Skip directories that cannot be examined.
+    Skip directories that this process cannot open or delete.
     """
     for mark in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{MARK}"):
         with suppress(OSError):
@@ -54,7 +55,7 @@ def sweep() -> None:
 
 
 def _remove(mark: Path) -> None:
-    """Delete the directory of a mark, unless another user owns it.
+    """Delete the directory that contains the file ``mark``, unless another user owns it.
 
     Raise OSError if a process uses the directory.
     """
@@ -71,7 +72,7 @@ def _remove(mark: Path) -> None:
 
 
 def _empty(directory: Path) -> None:
-    """Delete all files except the mark.
+    """Delete everything in a directory except the file MARK.
 
     So the next process recognises a partly deleted directory.
     """

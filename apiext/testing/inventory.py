@@ -123,9 +123,9 @@ def _order(path: str) -> int:
 
 
 def _is_cascaded(path: str, deleted: set[str]) -> bool:
-    """Return whether the server deletes an object with its namespace or its definition.
+    """Return whether ``deleted`` contains the namespace or the definition of an object.
 
-    The namespace or definition must be in ``deleted``.
+    Then the server also deletes the object.
     """
     steps = path.split("/")
     if "namespaces" in steps[:5] and len(steps) > steps.index("namespaces") + 2:

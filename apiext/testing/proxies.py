@@ -1,6 +1,6 @@
 """Bypass the proxies of the environment for loopback addresses.
 
-Many Python clients, unlike Go, use proxies for these addresses, too.
+Go never uses a proxy for these addresses, but many Python clients do.
 """
 
 import ipaddress

@@ -1,13 +1,13 @@
-"""Printable characters as in Go (unicode.IsPrint).
+"""Printable characters of Unicode 15.0, as in Go (unicode.IsPrint).
 
-They are those of Unicode 15.0 in every version of Python.
+They are the same in every version of Python.
 """
 
 import unicodedata
 from bisect import bisect
 
-# Code points in hexadecimal that are not printable in Unicode 15.0: those that it does not assign, which a newer Python
-# may print, and the format characters that it has added, which an older Python does not know.
+# Code points in hexadecimal that are not printable in Unicode 15.0, but perhaps in another version of Unicode. They are
+# the code points that Unicode 15.0 does not assign, and the format characters that it has added.
 _SILENT = """
     378-379 380-383 38b 38d 3a2 530 557-558 58b-58c 590 5c8-5cf 5eb-5ee 5f5-5ff 70e 74b-74c 7b2-7bf 7fb-7fc 82e-82f
     83f 85c-85d 85f 86b-86f 88f 892-897 984 98d-98e 991-992 9a9 9b1 9b3-9b5 9ba-9bb 9c5-9c6 9c9-9ca 9cf-9d6 9d8-9db

@@ -18,8 +18,8 @@ from apiext.tools.progress import report_on
 def names_of(api: Api, wanted: Sequence[str]) -> list[str]:
     """Return the names of the selected definitions, or of all if ``wanted`` is empty.
 
-    Raise MigrationError. A text selects a definition by its name. It also selects by plural, singular, short name or
-    kind, if only one definition matches.
+    Each text in ``wanted`` is the name, plural, singular, short name or kind of a definition. A name takes precedence.
+    Raise MigrationError if a text matches no definition or several. Raise Unreachable.
     """
     listed = expect(api.get(DEFINITIONS), "the definitions")["items"]
     if not wanted:
@@ -88,7 +88,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; return 1 after a failure or an interrupt. Usage errors exit with 2."""
+    """Run the command; return 0, or 1 after a failure or an interrupt.
+
+    argparse raises SystemExit(2) for usage errors.
+    """
     found = parser()
     options = found.parse_args(list(arguments))
     if bool(options.resources) == options.all:

@@ -48,7 +48,7 @@ class Addresses:
     def preview(self) -> "Addresses":
         """The same pool for a dry run.
 
-        As upstream, it accepts ports outside the range, and has another error text.
+        As in upstream, a dry run accepts ports outside the range. Addresses outside the range have another error text.
         """
         seen = copy.copy(self)  # shares the allocated addresses
         seen._dry_run = True
@@ -83,9 +83,9 @@ class Addresses:
         return str(found)
 
     def first(self, name: str) -> str:
-        """Return the first address of the default family.
+        """Return the first address of the default family, or another one if a service has it.
 
-        Return another address if a service has the first address.
+        Raise a 500 if no address is free.
         """
         family = self.families[0]
         found = str(self._networks[family][1])
@@ -130,7 +130,7 @@ class Addresses:
             self._recent.popitem(last=False)
 
     def _numbers(self, family: str) -> range:
-        """Return the indices of assignable addresses.
+        """Return the indices of assignable addresses, at most limits.ADDRESSES_OF_A_FAMILY.
 
         The network address is not assignable, and in IPv4 neither is the broadcast address.
         """

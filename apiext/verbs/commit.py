@@ -1,6 +1,6 @@
 """The write loop: decide on a state of an object, and store the decision.
 
-Store it only if the object still has that state.
+The decision is stored only if the object still has this state.
 """
 
 from collections.abc import Awaitable, Callable
@@ -67,7 +67,7 @@ class Remove(NamedTuple):
 class Unconfirmed(NamedTuple):
     """A response without a write: for a dry run, or if nothing changes.
 
-    It is based on a state that a read of the store must confirm.
+    The response is based on a state that a read of the store must confirm.
     """
 
     outcome: Outcome
@@ -160,8 +160,8 @@ def _newer(of_conflict: State, read: State) -> State:
 async def attempt(store: CachedStore, collection: Collection, decision: Put | Remove) -> Entry:
     """Try once to store a decision, if the object and the guards are unchanged.
 
-    Return the entry for `Answer`. Raise store errors. If the store rejects the value as too large, store it without
-    managedFields, if ``smaller`` is set (WRI-023).
+    Return the entry for `Answer`. Raise StoreError. If the store rejects the value as too large, store the result of
+    ``smaller()`` instead: the object without managedFields (WRI-023).
     """
     if isinstance(decision, Remove):
         if decision.unread:
@@ -188,9 +188,9 @@ async def _remove_unread(store: CachedStore, collection: Collection, decision: R
 
 
 async def _reconsider(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
-    """Return None if the store confirms the state and definition of a decision.
+    """Return None if the store still has the state and the definition of a decision.
 
-    If the store does not confirm them, return the Decide to continue with.
+    Else return the function for the next decision.
     """
     if not state.confirmed:
         before, state.entry, state.confirmed = state.entry, await _read(verbs, call), True

@@ -73,7 +73,10 @@ def summary(raw: bytes) -> str:
 NO_VERSION = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
 NULL_VERSION = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
 NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
-"""Upstream's error for a body of a Scale that cannot be decoded: its scheme for errors does not have the type."""
+"""Upstream's error for a body of a Scale that cannot be decoded.
+
+It is not the real error: upstream looks up the type in a scheme that lacks the type Scale.
+"""
 
 
 def check_segment(name: str) -> None:
@@ -104,9 +107,10 @@ def check_type(
 ) -> None:
     """Check apiVersion and kind of a body.
 
-    For a built-in kind or a Scale, set missing values from the URL. ``reports`` is true if the client requests reports
-    of unknown fields; otherwise upstream decodes the body in another way. If ``strict`` is true, a report is raised as
-    an error, else passed to ``warn``.
+    Raise a 400 if the kind is missing, or if the apiVersion is not that of the URL. For a built-in kind or a Scale, set
+    missing values from the URL, and raise a 400 for another kind. ``reports`` is true if the client requests reports of
+    unknown fields; otherwise upstream decodes the body in another way, with other errors. If ``strict`` is true, a
+    report is raised as an error, else passed to ``warn``.
     """
     document = body.document
     if not body.duplicates and not body.beyond and has_usual_type(call, document):
@@ -151,9 +155,9 @@ def check_type(
 
 
 def has_usual_type(call: Call, document: View) -> bool:
-    """Fast path: report whether a custom object has the requested version and a usual form.
+    """Fast path: report whether a body is a custom object of the requested version, with a kind.
 
-    The usual form has a kind, and only usual fields.
+    Return False for an object with root fields that are not in _USUAL.
     """
     served, kind = call.served, document.get("kind")
     if call.endpoint.model.typed or document.get("apiVersion") != served.names.api_version:
@@ -167,7 +171,7 @@ _USUAL = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 def _quoted_body(body: Body, reports: bool) -> str:
     """Return a body as the error of a missing kind quotes it.
 
-    Upstream's lenient decoder first converts YAML to JSON.
+    If ``reports`` is false, upstream's decoder converts YAML to JSON first.
     """
     if not reports and body.media_type == YAML:
         return fields.go_value(decode_yaml(body.raw)[0])
@@ -176,9 +180,9 @@ def _quoted_body(body: Body, reports: bool) -> str:
 
 
 def _members(body: Body) -> Iterable[tuple[str, Any]]:
-    """Return the fields of a body.
+    """Return the fields of a body as (name, value).
 
-    If apiVersion or kind is duplicate, include the replaced values.
+    If the body has apiVersion or kind twice, return both values.
     """
     return body.document.items() if _TYPE_TWICE.isdisjoint(body.duplicates) else root_members(body.raw)
 
@@ -237,9 +241,9 @@ def _unregistered(kind: str, api_version: str) -> str:
 
 
 def unknown_in_other_version(call: Call, document: View, given: str) -> list[str]:
-    """Return notes that all fields except metadata are unknown, if the version is unknown.
+    """Return a note for each field except metadata, if the resource has no version ``given``.
 
-    As upstream, an unknown version of the kind has no fields.
+    As in upstream, such a version has no fields, so all are unknown. Return [] for a body of another group or kind.
     """
     if call.served.model.typed or given == call.served.names.api_version:
         return []
@@ -275,9 +279,10 @@ def no_object(document: object) -> str:
 
 
 def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
-    """Return apiVersion and kind as Go decodes them, and Go's error or an empty string.
+    """Return (apiVersion and kind as Go decodes them, Go's error or an empty string).
 
-    As Go, decode all fields with one of these names in any letter case, and ignore nulls.
+    As Go, decode each field with one of these names in any letter case, and ignore nulls. A later field replaces an
+    earlier one.
     """
     found: dict[str, str] = {}
     for name, given in members:
@@ -306,9 +311,9 @@ def _unknown_metadata(call: Call, document: View) -> list[str]:
 
 
 def projected(endpoint: Endpoint, stored: View) -> View:
-    """Return the object as an endpoint returns it.
+    """Return a stored object as an endpoint returns it.
 
-    Raise a 500 if its replicas are not an integer. See ERR-22.
+    Raise a 500 if the endpoint is ``scale``, and the replicas are not an integer. See ERR-22.
     """
     try:
         return endpoint.project(stored)
@@ -324,7 +329,7 @@ def wrong_version(given: str, expected: str) -> status.StatusError:
 
 
 def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusError:
-    """Return the 400 of a body with a valid kind and content that cannot be decoded (ERR-11)."""
+    """Return the 400 of a body that has a valid kind, but cannot be decoded (ERR-11)."""
     kind = call.endpoint.model.kind
     if call.endpoint.model is SCALE_MODEL:
         return status.bad_request(NO_SCALE)
@@ -367,7 +372,10 @@ def own_kind(served: ServedVersion, document: View) -> GroupKind:
 
 
 def settle_names(call: Call, document: Document) -> None:
-    """Set the namespace of a body. Raise a 400 if its name is not that in the URL (ERR-13)."""
+    """Set the namespace of a body.
+
+    Raise a 400 if the name or namespace of the body differs from the URL's (ERR-13).
+    """
     settle_namespace(call, document)
     metadata = document.get("metadata") or {}
     name = metadata.get("name", "")
@@ -385,7 +393,10 @@ def nameless(call: Call) -> status.StatusError:
 
 
 def settle_namespace(call: Call, document: Document) -> None:
-    """Set or delete the namespace of a body; raise a 400 if it differs from the URL's (ERR-13)."""
+    """Set the namespace of a body; raise a 400 if it differs from the URL's (ERR-13).
+
+    If the resource is cluster-scoped, delete the namespace of the body.
+    """
     metadata = document.setdefault("metadata", {})
     if not call.served.names.namespaced:
         metadata.pop("namespace", None)

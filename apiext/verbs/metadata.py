@@ -89,7 +89,8 @@ def set_finalizers(document: Document, wanted: Sequence[str]) -> None:
 def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None) -> list[str]:
     """Apply a propagation policy to finalizers, and return the new finalizers (WRI-018).
 
-    Without a policy, the existing finalizers determine the propagation. ``orphan`` is the old option orphanDependents.
+    ``orphan`` is the old option orphanDependents. If it is None and the policy is empty, the existing finalizers
+    determine the propagation.
     """
     if not (now or policy or orphan):
         return []

@@ -122,8 +122,8 @@ async def evict(verbs: Verbs, call: Call, eviction: Document, permit: Permit, op
 async def _evicted(verbs: Verbs, call: Call, wanted: DeleteOptions) -> bool:
     """Delete a pod within its budget; return False if another writer changed the pod meanwhile.
 
-    After such a change, raise a 409 instead if the client requires a resourceVersion, and a 429 if the pod was not
-    ready and its budget allowed the eviction of such pods.
+    If the client requires a resourceVersion, raise a 409 after such a change. If the pod was not ready and its eviction
+    did not count as a disruption, raise a 429. Raise the 403 or 429 of ``_decrement``, and a 500 for two budgets.
     """
     entry, pod = await _read(verbs, call)
     deletes.check_preconditions(call, pod, wanted)

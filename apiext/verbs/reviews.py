@@ -48,9 +48,9 @@ The function calls Permit once the review is valid.
 
 
 async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) -> Outcome:
-    """Handle the review in a body; return a 201 with its status.
+    """Handle the review or other object in a body; return a 201 with the response.
 
-    Raise a 400 or 422 for an invalid review.
+    Raise StatusError, for example a 400 or 422 for an invalid review.
     """
     document = await decoding.normalize_body(call, body, decoding.mode(options))
     if call.trail is not None:
@@ -285,9 +285,9 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
 
 
 async def _account(accounts: Tokens, token: str, audiences: Sequence[str]) -> tuple[User, list[str]] | None:
-    """Return the user of a token, as Tokens.user does.
+    """Return the user of a token, as Tokens.user does; raise BadToken.
 
-    If the cached account is missing or stale, wait for the newest state of the store.
+    If the account is not cached, or does not match the token, wait for the newest state of the store.
     """
     try:
         return accounts.user(token, audiences)
@@ -363,11 +363,10 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
 
 
 async def _bound(verbs: Verbs, call: Call, reference: View) -> Mapping[str, BoundObject]:
-    """Return claim → object for the object of a token, and for the node of a bound pod.
+    """Return claim → object, for the object to which a token is bound; for a pod, also its node.
 
-    The object is the one to which the token is bound. Raise a 404 if the object does not exist, and a 409 if it has
-    another uid than the reference. Raise a 400 for the pod of another service account, and for an object of another
-    kind.
+    Raise a 404 if the object does not exist, and a 409 if it has another uid than the reference. Raise a 400 if a pod
+    has another service account, or if tokens cannot be bound to objects of the kind.
     """
     kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
     bindable = _BINDABLE.get(kind)
@@ -401,9 +400,10 @@ async def _node_of(verbs: Verbs, call: Call, name: str) -> BoundObject:
 
 
 async def _object(verbs: Verbs, call: Call, group_resource: GroupResource, name: str) -> View:
-    """Return an object of the core group in the namespace of the call.
+    """Return an object of the core group.
 
-    Raise a 404 if it does not exist.
+    A namespaced object is in the namespace of the call. Raise a 404 if the object does not exist, and a 400 if no
+    object can have the name.
     """
     identity.check_segment(name)
     resource = verbs.catalog.current.resource("", group_resource.resource)
@@ -418,7 +418,7 @@ async def _object(verbs: Verbs, call: Call, group_resource: GroupResource, name:
 def _group_version(reference: View) -> tuple[str, str]:
     """Return group and version of a reference.
 
-    As upstream, both are empty if they cannot be parsed.
+    As in upstream, both are empty if the apiVersion has more than one slash.
     """
     text = reference.get("apiVersion", "")
     group, _, version = text.rpartition("/")

@@ -29,10 +29,10 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Run ``work`` on the event loop for a small object, else in a thread; return its result.
 
     If ``work`` exceeds the budget of the event loop, it runs again in a thread. So it must have no side effect before
-    it raises BudgetExhausted. The work is stopped when the request ends, or with a 504 at the call's deadline. Each
-    user and each definition can use only some of the threads at a time, so that long work leaves threads for other
-    users and definitions. If ``work`` needs an object in another version, it runs again after the webhook has converted
-    the object (VER-004).
+    it raises BudgetExhausted. The work is stopped when the request ends. At the call's deadline it is stopped, and a
+    504 is raised. Each user and each definition can use only some of the threads at a time, so that long work leaves
+    threads for other users and definitions. If ``work`` raises NeedsConversion and ``call.convert`` is set, this
+    converts the object, and ``work`` runs again, at most limits.CONVERSIONS_OF_A_CALL times (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
@@ -52,7 +52,8 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
 async def encoded(call: Call, document: Document) -> bytes:
     """Return the stored form of a document with normalized metadata.
 
-    This also converts the object for the response: if the conversion webhook fails, the server writes nothing.
+    If a webhook converts the version, also convert the object for the response: so the server writes nothing if the
+    webhook fails.
     """
     raw = await run(call, call.served.codec.to_store, document)
     if call.served.codec.converts:

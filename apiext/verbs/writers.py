@@ -30,9 +30,9 @@ class Writer:
     """A write in progress. It waits for a turn after a conflict, or if the object has a queue.
 
     After limits.WRITER_TURN the turn passes to the next writer, since a webhook that the write calls may write the same
-    object, or never respond. The writer continues without a turn. After another conflict it gets the next turn, which
-    is twice as long. Turns only avoid conflicts. The transactions of the store detect conflicts, also with other
-    servers.
+    object, or never respond. The first writer continues without a turn. After another conflict it gets the next turn,
+    which is twice as long. Turns only make conflicts rare. The transactions of the store detect conflicts, also with
+    other servers.
     """
 
     __slots__ = ("_call", "_granted", "_key", "_queue", "_queues", "_seconds", "_timer")
@@ -62,11 +62,12 @@ class Writer:
     async def turn(self) -> bool:
         """Wait for a turn.
 
-        Return True if this writer had to wait, so that the object must be read again. Raise a 504 at the deadline of
-        the call. If the client disconnects, an exception in ``Client.waiting`` ends the wait.
+        Return True if this writer had to wait, so that the object must be read again. Return False if it got the turn
+        at once, or already has it. Raise a 504 at the deadline of the call. If the client disconnects, an exception in
+        ``Client.waiting`` ends the wait.
         """
         call = self._call
-        if self._queue is not None or not call.name:  # a create has no key yet
+        if self._queue is not None or not call.name:  # the URL of a create names no object
             return False
         queue = self._queue = self._queues.setdefault(self._key, Queue())
         if queue.holder is None:

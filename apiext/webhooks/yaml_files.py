@@ -1,6 +1,6 @@
 """Read the server's YAML files.
 
-They may contain passwords and tokens, so error messages never quote them.
+The files may contain passwords and tokens, so no error message quotes their content.
 """
 
 from pathlib import Path

@@ -48,9 +48,9 @@ _LEGACY = "kubernetes.io/legacy-unknown"
 
 
 def validate_request(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a certificate request.
+    """Return the validation errors of a certificate request; ``old`` is None for a create.
 
-    An update may not change approval or certificate.
+    An update may not change the certificate, or a condition Approved or Denied. It may not remove a condition Failed.
     """
     return Errors([*_request(new), *([] if old is None else _kept(new, old))])
 
@@ -58,7 +58,7 @@ def validate_request(new: View, old: View | None) -> list[FieldError]:
 def validate_request_status(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a write of the status.
 
-    Such a write may set a certificate, but not approve or deny.
+    Such a write may set the certificate, but may not change a condition Approved or Denied.
     """
     return Errors([*_request(new), *_kept(new, old or {}, certificate=True)])
 
@@ -69,10 +69,7 @@ def validate_approval(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_approval(new: Document, old: View) -> Document:
-    """Return the new object with the stored spec and status.
-
-    Only the conditions are those of the new status.
-    """
+    """Return the new object with the stored spec and status, but with its own conditions."""
     status = clone(old.get("status") or {})
     status.pop("conditions", None)
     if (conditions := (new.get("status") or {}).get("conditions")) is not None:
@@ -158,10 +155,10 @@ def _conditions(conditions: list[View]) -> Iterator[FieldError]:
 
 
 def _kept(new: View, old: View, *, decides: bool = False, certificate: bool = False) -> Iterator[FieldError]:
-    """Yield the errors of an update.
+    """Yield the errors of changes that an update may not make.
 
-    Only the approval endpoint (``decides``) approves or denies; only the status endpoint (``certificate``) sets a
-    certificate.
+    ``decides`` is true for the endpoint ``approval``: only it may add or change a condition Approved or Denied.
+    ``certificate`` is true for the endpoint ``status``: only it may set the certificate, if there is none yet.
     """
     path = "status.conditions"
     for kind in _FINAL:
@@ -187,7 +184,7 @@ def _kept(new: View, old: View, *, decides: bool = False, certificate: bool = Fa
 def validate_trust_bundle(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a trust bundle.
 
-    The name of a bundle with a signer begins with the signer's.
+    If a bundle has the signer ``a.example/b``, its name must begin with ``a.example:b:``.
     """
     errors = Errors()
     spec, name = new.get("spec") or {}, (new.get("metadata") or {}).get("name") or ""

@@ -1,4 +1,4 @@
-"""An https webhook for tests: it records the reviews it receives and answers as configured."""
+"""An https webhook for tests: it records the received reviews, and answers as configured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from apiext.conformance.support import tls
 Review = dict[str, Any]
 Exchange = BaseHTTPRequestHandler
 Answer = Callable[[Review], "Review | Raw"]
-"""Request of a review → response without uid, or an action on the connection."""
+"""The request of a review → the response without its uid, or an action on the connection."""
 START_WITHIN = 40.0
 
 
@@ -97,9 +97,9 @@ def endless(exchange: Exchange) -> None:
 
 
 class Webhook:
-    """A running webhook; tests may replace ``answer``, or ``answers`` for single paths.
+    """A running webhook.
 
-    They may do so at any time.
+    Tests may change its answers at any time. ``answers`` is path → answer; ``answer`` is for all other paths.
     """
 
     def __init__(self, server: ThreadingHTTPServer, authority: tls.TestAuthority, version: str) -> None:
@@ -197,7 +197,8 @@ def running_webhook(
 ) -> Iterator[Webhook]:
     """Run a webhook on a free local port, without TLS if ``plain`` is true.
 
-    ``signer`` signs its certificate in place of the authority that clients trust.
+    ``names`` are the names in its certificate. ``signer`` signs the certificate, by default the authority that clients
+    trust.
     """
     authority = tls.authority()
     handler = type("Handler", (_Handler,), {})
@@ -219,7 +220,10 @@ def running_webhook(
 
 
 def fixtures(said: Answer = allow) -> tuple[Any, Any]:
-    """Return two fixtures: a webhook for a module, and the same webhook, reset before each test."""
+    """Return two fixtures: a webhook for a module, and the same webhook, reset before each test.
+
+    After a reset, its answer is ``said``.
+    """
 
     @pytest.fixture(scope="module")
     def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
@@ -237,9 +241,9 @@ def fixtures(said: Answer = allow) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def in_another_process(**answers: Answer) -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Run a webhook with an answer for each path in another process.
+    """Run a webhook in another process.
 
-    Yield the function path → clientConfig.
+    Each keyword is a path without its slash, with the answer for this path. Yield the function path → clientConfig.
     """
     ours, theirs = multiprocessing.get_context("fork").Pipe()
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(answers, theirs), daemon=True)

@@ -82,7 +82,7 @@ def establish(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
     found = until(established, f"{path} is established", within=10)
     listed = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in served]
-    # behind an aggregator, the paths of an established definition may be a 404 for a moment
+    # if an aggregator forwards the requests, the paths of an established definition may return 404 for a moment
     until(lambda: all(api.get(it).status != 404 for it in listed), f"{path} is served", within=10)
     return found
 
@@ -99,7 +99,7 @@ class Resource:
     namespaced: bool = True
 
     def path(self, name: str = "", namespace: str | None = "default") -> str:
-        """Return the path of the collection or of an object.
+        """Return the path of an object, or of the collection if ``name`` is empty.
 
         The namespace None stands for all namespaces.
         """
@@ -122,7 +122,7 @@ class Resource:
 
 
 def serve(api: Client, plural: str = "widgets", *, scope: str = "Namespaced", **version: Any) -> Resource:
-    """Define a resource in a new group; wait until the definition is established."""
+    """Define a resource in a new group, wait until the server serves it, and return it."""
     wanted = definition(fresh_group(), plural, scope=scope, **version)
     made = establish(api, wanted)
     return Resource(api, made["spec"]["group"], plural, made["spec"]["names"]["kind"], "v1", scope == "Namespaced")

@@ -1,6 +1,6 @@
 """Find the server for a command, from its flags or from a kubeconfig.
 
-Of several files in KUBECONFIG, only the first existing file is used; kubectl merges all of them.
+Several files in KUBECONFIG count as one, as with kubectl.
 """
 
 import argparse
@@ -8,9 +8,9 @@ import base64
 import binascii
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -63,8 +63,7 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Acce
         return Access(
             options.server.rstrip("/"), _bearer("--token", options.token), _tls(options.server, options.cafile, None)
         )
-    file = _kubeconfig(options.kubeconfig, environment)
-    return from_kubeconfig(file, options.context) if file is not None else Access(INSECURE)
+    return from_kubeconfig(*_kubeconfigs(options.kubeconfig, environment), context=options.context)
 
 
 def _bearer(what: str, token: str) -> dict[str, str]:
@@ -77,19 +76,52 @@ def _bearer(what: str, token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
+def _kubeconfigs(named: str, environment: Mapping[str, str]) -> list[Path]:
+    """Return the kubeconfig of the flag, else the existing files of $KUBECONFIG, else ~/.kube/config if it exists."""
     if named:
-        return Path(named)
+        return [Path(named)]
     listed = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
-    usual = Path(environment.get("HOME", "/"), ".kube", "config")
-    return next((path for path in listed if path.exists()), usual if not listed and usual.exists() else None)
+    listed = listed or [Path(environment.get("HOME", "/"), ".kube", "config")]
+    return [path for path in listed if path.exists()]
 
 
-def from_kubeconfig(file: Path, context: str = "") -> Access:
-    """Return the access of a context in a kubeconfig, by default its current context.
+class _Entry(NamedTuple):
+    """A cluster, context or user of a kubeconfig. Paths in it are relative to the directory of the file."""
 
-    If there is no current context, return the access to the URL INSECURE. Raise AccessError.
+    file: Path
+    fields: Mapping[str, Any]
+
+
+def from_kubeconfig(*files: Path, context: str = "") -> Access:
+    """Return the access of a context in kubeconfigs, by default their current context.
+
+    Several files count as one, as with kubectl: of entries with the same name, the first counts, and so does the first
+    current context. Without a current context, return the access to the URL INSECURE. Raise AccessError.
     """
+    documents = [(file, _read(file)) for file in files]
+    shown = os.pathsep.join(map(str, files))
+    wanted = context or next((it for _, document in documents if (it := document.get("current-context"))), "")
+    if not wanted:  # as kubectl does, for example with the empty file /dev/null
+        return Access(INSECURE)
+    chosen = _named(documents, "context", wanted).fields
+    cluster = _named(documents, "cluster", chosen.get("cluster"))
+    user = _named(documents, "user", chosen.get("user")) if chosen.get("user") else _Entry(cluster.file, {})
+    url = str(cluster.fields.get("server") or "")
+    if not url.startswith(("http://", "https://")):
+        raise AccessError(f"{cluster.file}: the cluster of context {wanted} has no http or https server")
+    login = user.fields
+    token = login.get("token") or _text(user.file, login.get("tokenFile"))
+    if not isinstance(token, str):
+        raise AccessError(f"{user.file}: the token of context {wanted} is not a string: put it into quotes")
+    if not token and not _holds(login, "client-certificate") and (login.get("exec") or login.get("auth-provider")):
+        raise AccessError(
+            f"{shown}: the user of context {wanted} uses a login plug-in: use --server and --token instead"
+        )
+    headers = _bearer(f"{user.file}: the token of context {wanted}", token)
+    return Access(url.rstrip("/"), headers, _tls(url, "", (cluster, user)))
+
+
+def _read(file: Path) -> Mapping[str, Any]:
     try:
         raw = file.read_bytes()
         document, _ = decode_yaml(raw) if raw.strip() else ({}, [])
@@ -97,33 +129,16 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
         raise AccessError(f"{file}: {error}") from error
     if not isinstance(document, dict):
         raise AccessError(f"{file} is not a kubeconfig")
-    wanted = context or document.get("current-context") or ""
-    if not wanted:  # as kubectl does, for example with the empty file /dev/null
-        return Access(INSECURE)
-    chosen = _named(document, file, "contexts", "context", wanted)
-    cluster = _named(document, file, "clusters", "cluster", chosen.get("cluster"))
-    user = _named(document, file, "users", "user", chosen.get("user")) if chosen.get("user") else {}
-    url = str(cluster.get("server") or "")
-    if not url.startswith(("http://", "https://")):
-        raise AccessError(f"{file}: the cluster of context {wanted} has no http or https server")
-    token = user.get("token") or _text(file, user.get("tokenFile"))
-    if not isinstance(token, str):
-        raise AccessError(f"{file}: the token of context {wanted} is not a string: put it into quotes")
-    if not token and not _holds(user, "client-certificate") and (user.get("exec") or user.get("auth-provider")):
-        raise AccessError(
-            f"{file}: the user of context {wanted} uses a login plug-in: use --server and --token instead"
-        )
-    headers = _bearer(f"{file}: the token of context {wanted}", token)
-    return Access(url.rstrip("/"), headers, _tls(url, "", (file, cluster, user)))
+    return document
 
 
-def _named(document: Mapping[str, Any], file: Path, many: str, one: str, name: object) -> Mapping[str, Any]:
-    entries = document.get(many)
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(one), dict):
-            found: Mapping[str, Any] = entry[one]
-            return found
-    raise AccessError(f"{file}: there is no {one} named {name!r}")
+def _named(documents: Sequence[tuple[Path, Mapping[str, Any]]], kind: str, name: object) -> _Entry:
+    for file, document in documents:
+        entries = document.get(f"{kind}s")
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
+                return _Entry(file, entry[kind])
+    raise AccessError(f"{os.pathsep.join(str(file) for file, _ in documents)}: there is no {kind} named {name!r}")
 
 
 def _holds(holder: Mapping[str, Any], key: str) -> bool:
@@ -137,29 +152,28 @@ def _text(file: Path, path: object) -> str:
         raise AccessError(f"{file}: {error}") from error
 
 
-def _tls(
-    url: str, cafile: str, found: tuple[Path, Mapping[str, Any], Mapping[str, Any]] | None
-) -> ssl.SSLContext | None:
+def _tls(url: str, cafile: str, found: tuple[_Entry, _Entry] | None) -> ssl.SSLContext | None:
     """Return the TLS settings for a URL, None for http. Raise AccessError."""
     if not url.startswith("https://"):
         return None
     try:
         if found is None:
             return relax_verification(ssl.create_default_context(cafile=cafile or None))
-        file, cluster, user = found
-        authority = _pem(file, cluster, "certificate-authority")
+        cluster, user = found
+        authority = _pem(cluster, "certificate-authority")
         context = relax_verification(ssl.create_default_context(cadata=authority.decode() or None))
-        if cluster.get("insecure-skip-tls-verify"):
+        if cluster.fields.get("insecure-skip-tls-verify"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if _holds(user, "client-certificate"):
-            load_client_certificate(context, _pem(file, user, "client-certificate"), _pem(file, user, "client-key"))
+        if _holds(user.fields, "client-certificate"):
+            load_client_certificate(context, _pem(user, "client-certificate"), _pem(user, "client-key"))
         return context
     except (OSError, ValueError, binascii.Error) as error:
         raise AccessError(f"the certificates for {url} cannot be used: {error}") from error
 
 
-def _pem(file: Path, holder: Mapping[str, Any], key: str) -> bytes:
-    if data := holder.get(f"{key}-data"):
+def _pem(holder: _Entry, key: str) -> bytes:
+    if data := holder.fields.get(f"{key}-data"):
         return base64.b64decode(str(data), validate=True)
-    return (file.parent / str(holder[key])).read_bytes() if holder.get(key) else b""
+    path = holder.fields.get(key)
+    return (holder.file.parent / str(path)).read_bytes() if path else b""

@@ -56,7 +56,7 @@ def test_a_kubeconfig_without_a_current_context_names_the_insecure_server(tmp_pa
     for given in (options(), options("--kubeconfig", str(tmp_path / "config"))):
         assert access.resolve(given, {"KUBECONFIG": str(tmp_path / "config")}).url == "http://127.0.0.1:8080"
     with pytest.raises(access.AccessError, match="there is no context named 'other'"):
-        access.from_kubeconfig(tmp_path / "config", "other")
+        access.from_kubeconfig(tmp_path / "config", context="other")
 
 
 def test_credentials_are_read_from_kubeconfig(tmp_path: Path) -> None:
@@ -119,11 +119,27 @@ def test_kubeconfig_token_is_read_like_kubectl(text: str, token: str | None, tmp
         assert access.from_kubeconfig(file).headers == {"Authorization": f"Bearer {token}"}
 
 
+def test_several_kubeconfigs_count_as_one(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "deeper" / "two"
+    two.parent.mkdir()
+    (two.parent / "token").write_text("from-two")
+    one.write_text(yaml.safe_dump({"clusters": [{"name": "c", "cluster": {"server": "http://first:1"}}], "users": []}))
+    kubeconfig(two, {"server": "http://second:2"}, {"tokenFile": "token"})
+    environment = {"KUBECONFIG": f"{tmp_path}/missing:{one}:{two}"}
+    found = access.resolve(options(), environment)
+    assert (found.url, found.headers) == ("http://first:1", {"Authorization": "Bearer from-two"})
+    with pytest.raises(access.AccessError, match=f"^{one}:{two}: there is no cluster named 'missing'"):
+        access.resolve(options("--context", "empty"), environment)
+    one.write_text("a: [")
+    with pytest.raises(access.AccessError, match=f"^{one}: "):
+        access.resolve(options(), environment)
+
+
 def test_missing_or_malformed_kubeconfig_is_refused(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", {"server": "http://s"})
     for context, words in (("other", "there is no context named 'other'"), ("empty", "there is no cluster named")):
         with pytest.raises(access.AccessError, match=words):
-            access.from_kubeconfig(file, context)
+            access.from_kubeconfig(file, context=context)
     for text in (b"a: [", b"5", b"\xff", b"current-context: x\ncontexts: 5"):
         file.write_bytes(text)
         with pytest.raises(access.AccessError):

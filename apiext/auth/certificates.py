@@ -261,7 +261,7 @@ def _new_authority(at: datetime) -> Authority:
 def _crossed(old: Authority, new: Authority) -> x509.Certificate:
     """Return a certificate for the new authority's key, signed by the old authority.
 
-    It is valid for the same time as the certificate of the old authority.
+    The new certificate is valid for the same time as the certificate of the old authority.
     """
     issuer = old.certificate
     issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value

@@ -38,8 +38,8 @@ class Connection:
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the response.
 
-        It fails after ``timeout`` or limits.HUNG seconds, whichever is longer. A shorter time would leave the outcome
-        of a write on a slow disk unknown.
+        The future fails after ``timeout`` or limits.HUNG seconds, whichever is longer. A shorter time would leave the
+        outcome of a write on a slow disk unknown.
         """
         if self.live:
             answer = self._store.call(path, message)

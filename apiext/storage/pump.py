@@ -77,7 +77,7 @@ class _Endings:
 class Pump:
     """A queue of work.
 
-    In one iteration of the event loop, the pump does at most limits.PUMP_SLICE writes, and works at most for half of
+    In one iteration of the event loop, the pump does at most limits.PUMP_SLICE writes, and starts no step after half of
     server_limits.LOOP_BUDGET.
     """
 

@@ -155,7 +155,7 @@ def kinds(
 
 
 def _with_equivalents(found: list[ServedResource]) -> list[ServedResource]:
-    """Set ``equivalents`` of resources whose objects are served in several groups, such as events."""
+    """Set ``equivalents`` of resources whose objects several groups serve, such as events."""
     sharing: dict[GroupResource, list[ServedResource]] = {}
     for one in found:
         sharing.setdefault(one.stored_resource, []).append(one)

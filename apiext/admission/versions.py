@@ -1,7 +1,7 @@
 """The objects of one write in the versions that webhooks and policies (hooks) match.
 
-The objects are converted once for each version, until a hook changes them (ADM-005). A Form is the group and version in
-which a hook receives the objects (see attributes.py).
+The objects are converted once for each version, until a hook changes them (ADM-005). A Form contains the group and
+version in which a hook receives the objects (see attributes.py).
 """
 
 from collections.abc import Awaitable, Callable

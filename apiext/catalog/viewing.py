@@ -1,9 +1,9 @@
 """Codec of custom resources: from stored bytes to the JSON of one version, and back.
 
 The slow path decodes, repairs, defaults, converts, prunes and encodes an object. The fast path only inserts the
-resourceVersion into the stored bytes. It is for bytes that this version has encoded, and for bytes to which an earlier
-read by the slow path added nothing but the resourceVersion. ``Splices`` records these bytes, with the offset of the
-resourceVersion.
+resourceVersion into the stored bytes. The fast path is for bytes that this version has encoded, and for bytes to which
+an earlier read by the slow path added nothing but the resourceVersion. ``Splices`` records these bytes, with the offset
+of the resourceVersion.
 """
 
 from collections.abc import Callable

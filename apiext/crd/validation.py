@@ -49,7 +49,7 @@ class Rules(Struct, frozen=True):
     """The rules to enforce; the defaults are the rules for a new v1 definition.
 
     An update skips rules that the stored definition violates (UPD-002). An update of an established definition adds
-    ``fixed_names`` and ``bundle_checked``.
+    ``fixed_names`` (scope and kind must not change) and ``bundle_checked`` (the caBundle must be valid).
     """
 
     recognized_reviews: bool = True

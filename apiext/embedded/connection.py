@@ -19,7 +19,7 @@ SWEEP = 1.0  # seconds between two checks for calls that have timed out
 class Connection:
     """A connection, which ends only when its owner closes it.
 
-    The store stays open, and running calls finish.
+    Then the store stays open, and running calls finish.
     """
 
     def __init__(self, store: Store) -> None:

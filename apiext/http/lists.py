@@ -175,7 +175,7 @@ def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
     def make(entry: Entry) -> bytes:
         view = entry.uncached_view(viewer)
         if view.startswith(prefix):
-            return b"{" + view[len(prefix) :]  # as kube-apiserver: items of lists of built-in kinds have no kind
+            return b"{" + view[len(prefix) :]  # as in kube-apiserver: items of lists of built-in kinds have no kind
         document: Document = orjson.loads(view)
         return encode({name: value for name, value in document.items() if name not in {"kind", "apiVersion"}})
 
@@ -284,7 +284,7 @@ def _partial_frame(subject: Subject, page: Page) -> Frame:
     return _frame_of(
         {"kind": PARTIAL_LIST, "apiVersion": version, "metadata": metadata_of(page)},
         b'"items":',
-        b"null",  # as kube-apiserver, if the list is empty
+        b"null",  # as in kube-apiserver, if the list is empty
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes events to watchers. Between limited amounts of work, it yields to the event loop."""
+"""Write events to watchers, and yield to the event loop between limited amounts of work."""
 
 import asyncio
 import logging

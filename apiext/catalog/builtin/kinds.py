@@ -47,7 +47,7 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
-# Seconds after which an event expires: the default of --event-ttl, as upstream.
+# Seconds after which an event expires: the default of --event-ttl, as in upstream.
 EVENT_TTL = 3600
 
 FIRST, LATER = "first", "later"

@@ -1,7 +1,7 @@
-"""One of several processes behind one port, which only the supervisor starts.
+"""A worker: one of several processes behind one port.
 
-The command is ``python -m apiext.worker``. Standard input is a socket to the supervisor. The supervisor sends the
-configuration, and gets one line once this worker serves.
+Only the supervisor starts a worker, with the command ``python -m apiext.worker``. Standard input is a socket to the
+supervisor. The supervisor sends the configuration, and gets one line once this worker serves.
 """
 
 import ctypes

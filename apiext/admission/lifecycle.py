@@ -1,6 +1,6 @@
 """NamespaceLifecycle: deny creates in missing or terminating namespaces.
 
-It also denies deletions of system namespaces. NSP-003, NSP-004.
+The plug-in also denies deletions of system namespaces. See NSP-003, NSP-004.
 """
 
 from apiext.admission.attributes import NAMESPACES, Attributes
@@ -33,8 +33,8 @@ class NamespaceLifecycle:
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Deny creates in missing or terminating namespaces, and the deletion of system namespaces.
 
-        As upstream, the plug-in runs only in the mutating phase, before the other plug-ins. The transaction of a create
-        fails if the namespace has another revision than here (``Traces.premises``).
+        As in upstream, the plug-in runs only in the mutating phase, before the other plug-ins. The transaction of a
+        create fails if the namespace has another revision than here (``Traces.premises``).
         """
         if attributes.operation == "CREATE":
             if attributes.namespace:

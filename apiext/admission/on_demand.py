@@ -1,4 +1,4 @@
-"""Plug-ins imported at the first write once a webhook or policy is configured (decision 36)."""
+"""Plug-ins that are imported only after a webhook or policy is configured (decision 36)."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class _OnDemand(Generic[P]):
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when the first object is configured, and after the last is removed."""
+        """Make the plug-in call ``changed`` whenever the result of ``applies`` changes."""
         self._live.follow(changed)
 
     async def plugin(self) -> P | None:

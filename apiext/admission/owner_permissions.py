@@ -38,7 +38,7 @@ class OwnerPermissions:
         """Raise 403 if the user lacks a permission for a changed ownerReference.
 
         For an update, the user must have the permission to delete the object. For each owner whose deletion the write
-        newly blocks, the user must have the permission to update its finalizers.
+        newly blocks, the user must have the permission to update the owner's finalizers.
         """
         new, old = _owners(attributes.new), _owners(attributes.old)
         if same(new, old):

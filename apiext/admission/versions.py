@@ -1,7 +1,7 @@
 """The objects of one write in the versions that webhooks and policies (hooks) match.
 
-They are converted once for each version, until a hook changes them (ADM-005). A Form says in which group and version a
-hook receives the objects (see attributes.py).
+The objects are converted once for each version, until a hook changes them (ADM-005). A Form contains the group and
+version in which a hook receives the objects (see attributes.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -56,7 +56,7 @@ def _version(definition: ServedResource, group: str, version: str) -> ServedVers
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Prune, coerce and default an object from a webhook, like a request body (ADM-014).
 
-    Raise 500 on failure.
+    Raise StatusError (500) for an invalid object.
     """
     if served.model.typed:
         check_type(document, *_type_of(served, subresource))
@@ -78,7 +78,7 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
 
 
 def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> str:
-    """Return the error of an object that cannot be decoded as the kind of a subresource."""
+    """Return the error text of an object that cannot be decoded as the kind of a subresource."""
     if not isinstance(error, DecodeError):  # for example, the object has another kind
         return str(error)
     api_version, kind = _type_of(served, subresource)
@@ -94,8 +94,8 @@ def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
 def returned_version(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
     """Return the version of a custom object in a webhook's response.
 
-    Return None if it is the version of the Form. Also return None for a built-in kind, a Scale, and an object of
-    another group. Raise StatusError (500) for a version that the definition does not have.
+    Return None if it is the version of the Form. Also return None for a built-in kind, a Scale, an object of another
+    group, and an invalid apiVersion. Raise StatusError (500) for a version that the definition does not have.
     """
     given = document.get("apiVersion")
     group, slash, version = given.partition("/") if isinstance(given, str) else ("", "", "")
@@ -113,7 +113,7 @@ def returned_version(definition: ServedResource, form: Form, document: View) -> 
 def pruned(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Prune and coerce an object that policies mutated.
 
-    Raise 500 if its group changed or its kind is missing.
+    Raise StatusError (500) if its group changed, its kind is missing, or its apiVersion is invalid.
     """
     _check_group(served, subresource, document)
     if served.endpoints[
@@ -127,7 +127,7 @@ def pruned(served: ServedVersion, subresource: str, document: Document) -> Docum
 def check_type(document: Document, api_version: str, kind: str) -> None:
     """Restore kind and apiVersion that a webhook or policy removed from an object.
 
-    Raise 500 if they changed.
+    Raise StatusError (500) if they changed.
     """
     _check_texts(document)
     version, name = document.get("apiVersion") or api_version, document.get("kind") or kind
@@ -152,7 +152,7 @@ def _check_group(served: ServedVersion, subresource: str, document: Document) ->
 
 
 def check_kind(document: Document) -> None:
-    """Raise 500 if a webhook or policy returned an object without a kind."""
+    """Raise StatusError (500) for an object without a kind, or with an invalid apiVersion."""
     _check_texts(document)
     if not document.get("kind"):
         raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")

@@ -6,7 +6,7 @@ import time
 from apiext.audit.policy import LEVELS
 from apiext.telemetry import Family
 
-# Seconds between log lines about dropped audit events.
+# Minimum seconds between two log lines about the lost events of one plug-in.
 AUDIT_LOG_EVERY = 5.0
 
 log = logging.getLogger(__name__)

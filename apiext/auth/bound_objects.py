@@ -20,9 +20,9 @@ class BadToken(ValueError):
 
 
 class Unbound(BadToken):
-    """A token that is invalid by the cached service account or bound object.
+    """A token that is invalid according to the cached service account or bound object.
 
-    The store may have a newer object.
+    The token may be valid according to a newer object in the store.
     """
 
 

@@ -87,9 +87,9 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
     """Return the authority of a directory.
 
-    Create one if it is missing, unusable, or expires soon. An authority is unusable if it begins in the future, or if
-    its key does not match. The certificate of a replaced authority stays in the file until it expires, so that clients
-    and the server still trust it. Raises OSError and ValueError for files that cannot be read.
+    Create one if it is missing, unusable, or expires soon. An authority is unusable if its certificate begins in the
+    future or does not match its key. The certificate of a replaced authority stays in the file until it expires, so
+    that clients and the server still trust it. Raises OSError and ValueError for files that cannot be read.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate_file, key_file, at = directory / "ca.crt", directory / "ca.key", clock()
@@ -263,7 +263,7 @@ def _new_authority(at: datetime) -> Authority:
 def _crossed(old: Authority, new: Authority) -> x509.Certificate:
     """Return a certificate for the new authority's key, signed by the old authority.
 
-    It is valid for the same time as the certificate of the old authority.
+    The new certificate is valid for the same time as the certificate of the old authority.
     """
     issuer = old.certificate
     issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value

@@ -1,8 +1,8 @@
 """Impersonation: the Impersonate headers, the required permissions, and the resulting user.
 
 See AUT-005. There are several modes, and a user needs the permissions of only one of them. All modes except the oldest
-(``impersonate``) also require permission to impersonate in this kind of request: the verb ``impersonate-on:MODE:VERB``
-on the resource of the request.
+(``impersonate``) also require a permission for the request itself: the verb ``impersonate-on:MODE:VERB`` on the
+resource of the request.
 """
 
 import re
@@ -259,9 +259,9 @@ def is_requested(headers: Headers) -> bool:
 
 
 def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
-    """Return the user in the headers.
+    """Return the user that the headers name.
 
-    Raise MissingUser for groups, uid or extras without a user.
+    Raise MissingUser for headers without a user.
     """
     user, uid, groups = "", "", []
     extra: dict[str, list[str]] = {}

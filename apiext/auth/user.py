@@ -43,7 +43,7 @@ SUPERUSER = User("admin", (MASTERS, AUTHENTICATED))
 
 
 REFUSED = User("")
-"""Stands for an invalid client certificate; the server rejects the request unless it has another credential."""
+"""Stands for an invalid client certificate; the server rejects the request unless it has another valid credential."""
 
 
 def proven(user: User) -> User:

@@ -46,7 +46,7 @@ def created(document: View) -> Any:
 def created_at(document: View) -> Any:
     """Return metadata.creationTimestamp, or Go's zero time if it is unset.
 
-    It is unset in bookmarks.
+    The creationTimestamp is unset in bookmarks.
     """
     return created(document) or ZERO_TIME
 
@@ -177,7 +177,7 @@ _CELLS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _scale_cell(part: str) -> Callable[[View], Any]:
-    # If the field is omitted, the cell is null.
+    # The cell of zero desired replicas is null.
     return lambda scale: (scale.get(part) or {}).get("replicas")  # upstream: the spec of a Scale omits zero
 
 

@@ -17,7 +17,8 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
-# an apply also starts from such a Scale; ``embed`` refuses a Scale that still has this number (see with_replicas)
+# Replicas of the Scale from which a patch or apply of an object without replicas starts (see with_replicas). ``embed``
+# refuses a Scale that still has this number.
 _UNSET_REPLICAS = -(2**31)  # upstream: in a patch, the Scale of an object without replicas has this number
 _MAX_INT32 = 2**31 - 1
 
@@ -101,7 +102,7 @@ def _with_managed_fields(metadata: View, new: View) -> Document:
 def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
     """Return the scale endpoint: an autoscaling/v1 Scale to read and write the replicas.
 
-    See SRV-007, SRV-008. As upstream, a write increases the generation as a write of the object itself does. If the
+    See SRV-007, SRV-008. As in upstream, a write increases the generation as a write of the object itself does. If the
     object has no replicas in its spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A
     patch or apply then changes a Scale whose replicas are the lowest int32 (see with_replicas).
     """

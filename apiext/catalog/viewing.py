@@ -1,9 +1,9 @@
 """Codec of custom resources: from stored bytes to the JSON of one version, and back.
 
 The slow path decodes, repairs, defaults, converts, prunes and encodes an object. The fast path only inserts the
-resourceVersion into the stored bytes. It is for bytes that this version has encoded, and for bytes to which an earlier
-read by the slow path added nothing but the resourceVersion. ``Splices`` records these bytes, with the offset of the
-resourceVersion.
+resourceVersion into the stored bytes. The fast path is for bytes that this version has encoded, and for bytes to which
+an earlier read by the slow path added nothing but the resourceVersion. ``Splices`` records these bytes, with the offset
+of the resourceVersion.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def _check_depth(raw: bytes) -> None:
 
 
 def with_revision(document: Document, revision: int) -> Document:
-    """Set metadata.resourceVersion in place."""
+    """Set metadata.resourceVersion in place, and return the document."""
     document.setdefault("metadata", {})["resourceVersion"] = str(revision)
     return document
 
@@ -187,7 +187,7 @@ def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
 def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, bytes]:
     """Return an object and its JSON.
 
-    Raise Unreadable if its nesting is too deep for orjson to encode.
+    Raise Unreadable if the object's nesting is too deep for orjson to encode.
     """
     try:
         document = read(raw, revision)

@@ -16,12 +16,13 @@ _TYPES = {
 class Declared(Struct, frozen=True, eq=False):
     """The declared type of a variable's value, or of a part of this value.
 
-    ``kind`` is object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved
-    (data without a type). ``fields`` maps the names that expressions use to the types of these fields. ``properties``
-    maps the names in the data to the types of all fields that the data may have. ``max_elements`` is the maximal number
-    of characters, elements or entries, for estimates. ``format`` is date or date-time for a timestamp that the data
-    contain as a string; a timestamp without format is not converted. ``list_type`` is atomic, set or map; only a list
-    of type map has ``list_keys``. ``known`` is the CEL type, for declarations that are only used by the type checker.
+    ``kind`` is object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, dyn, or (in
+    ``properties`` only) preserved, for data without a type. ``fields`` maps the names that expressions use to the types
+    of these fields. ``properties`` maps the names in the data to the types of all fields that the data may have.
+    ``max_elements`` is the maximal number of characters, elements or entries, for estimates. ``format`` is date or
+    date-time for a timestamp that the data contain as a string; a timestamp without format is not converted.
+    ``list_type`` is atomic, set or map; only a list of type map has ``list_keys``. ``known`` is the CEL type, for
+    declarations that are only used by the type checker.
     """
 
     kind: str
@@ -51,7 +52,7 @@ class Declared(Struct, frozen=True, eq=False):
         return _TYPES[self.kind]
 
     def objects(self) -> "dict[str, Declared]":
-        """Return this type and all types in it that are objects: name → type."""
+        """Return name → type of the object types among this type and all types in it."""
         found: dict[str, Declared] = {}
         waiting = [self]
         while waiting:

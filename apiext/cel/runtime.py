@@ -82,7 +82,7 @@ def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
 class _Names:
     """The frame of an interpreted step.
 
-    It finds a variable in ``names``, the variables of the generated code, else in ``outer``.
+    The frame finds a variable in ``names``, the variables of the generated code, else in ``outer``.
     """
 
     __slots__ = ("names", "outer")

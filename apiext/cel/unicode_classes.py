@@ -1,7 +1,7 @@
 r"""Rewrite named character classes of a pattern, such as ``\p{Letter}``, for RE2.
 
-RE2 knows only short names. Go (1.25 and later) also accepts the long names of categories. It ignores case, and deletes
-spaces, hyphens and underscores from a name. So it does not find scripts whose names have an underscore, such as
+RE2 knows only short names. Go (1.25 and later) also accepts the long names of categories. Go ignores case, and deletes
+spaces, hyphens and underscores from a name. So Go does not find scripts whose names have an underscore, such as
 Old_Italic.
 """
 
@@ -72,7 +72,7 @@ class Reading(NamedTuple):
     """A pattern that was rewritten for RE2.
 
     ``fault`` is Go's error text for an unknown name, and ``at`` the index of its class in the given pattern.
-    ``weight`` is the number of classes that RE2 has to create.
+    ``weight`` is the number of classes that RE2 has to create; a union counts as several classes.
     """
 
     text: str

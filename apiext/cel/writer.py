@@ -149,7 +149,7 @@ class Writer:
         return Val(self.keep(value, "k"), kind)
 
     def present(self, name: str, declared: Declared) -> Val:
-        """Return the test for a field.
+        """Return the test for the presence of a field.
 
         The code raises Unhandled if the field does not have its declared type.
         """

@@ -1,6 +1,6 @@
 """Warnings about built-in objects.
 
-Fields that a new pod gets from its labels, annotations and containers.
+The module also tests the fields that a new pod gets from its labels, annotations and containers.
 """
 
 from __future__ import annotations

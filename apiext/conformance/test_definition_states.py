@@ -144,7 +144,7 @@ def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client
 
 
 # upstream: a definition whose accepted names were removed is decided before definitions that wait for these names
-# In this test, a client removes the names by a write of the status.
+# So the definition gets the names again. In this test, a client removes the names by a write of the status.
 @pytest.mark.rows("CND-001", "CND-002")
 @pytest.mark.parametrize(
     ("contested", "taken"),

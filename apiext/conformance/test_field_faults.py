@@ -39,9 +39,9 @@ def named_by_pods(api: Client) -> Iterator[None]:
 
 
 def broken(sample: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
-    """Return a copy of an object with the value of a row at its path.
+    """Return a copy of an object with the value of a row at the row's path, ``at``.
 
-    A row without a value removes the field.
+    A row is an item of ``faults`` in field_faults.yaml. A row without a value removes the field.
     """
     body = json.loads(json.dumps(sample["body"]))
     body["metadata"] = {**body.get("metadata", {}), "name": sample.get("name", "broken")}

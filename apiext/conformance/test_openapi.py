@@ -39,7 +39,7 @@ def lag(foreign: bool) -> float:
 def published(api: Client, group: str, lag: float, version: str = "v1") -> dict[str, Any]:
     """Wait until the index and the documents contain a version.
 
-    Return its document of OpenAPI v3.
+    Return the OpenAPI v3 document of this version.
     """
     key = f"apis/{group}/{version}"
     until(lambda: key in api.get("/openapi/v3").expect(200)["paths"], f"{key} is in the index", lag)

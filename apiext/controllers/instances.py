@@ -1,4 +1,4 @@
-"""The deletion of all objects of a resource.
+"""The deletion of all objects of a resource, or of those in one namespace.
 
 Objects with finalizers get a deletionTimestamp instead.
 """
@@ -29,7 +29,7 @@ class Emptied(Struct, frozen=True):
     - ``due()`` reports whether the same namespace or definition is still being deleted. Another server may have
       completed the deletion, and objects of a new namespace or definition may have the same names.
     - ``guard()`` returns a guard: a key and its revision. The write of an object fails if the key has another revision
-      (see ``guards``). For built-in kinds, ``guard()`` returns None.
+      (see guards.py). For built-in kinds, ``guard()`` returns None.
     - ``wake()`` is called when another run can make progress: there is a new object to delete, or no object is left.
     - ``report()`` is called after any other change of the objects, since the number of remaining objects or finalizers
       may have changed.

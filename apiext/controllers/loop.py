@@ -1,6 +1,6 @@
 """The work queue of the controllers.
 
-It retries failed runs, and periodically runs all keys (resyncs).
+A run is a call of ``reconcile(key)``. The queue retries failed runs, and periodically runs all keys (resyncs).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from apiext.controllers import limits
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
 
-# Seconds before the first retry of a failed run, as upstream's ItemExponentialFailureRateLimiter.
+# Maximum seconds before the first retry of a failed run, as in upstream's ItemExponentialFailureRateLimiter.
 RETRY_FIRST = 0.005
 # Seconds between two resyncs, like the resyncs of upstream's informers.
 RESYNC_EVERY = 300.0
@@ -81,7 +81,7 @@ class Loop:
     def add(self, key: str) -> None:
         """Queue the key, so that a run begins after this call.
 
-        It begins even during the pause after a failed run.
+        The run begins even during the pause after a failed run.
         """
         self._queue_now(key)
 
@@ -108,7 +108,7 @@ class Loop:
     async def settled(self) -> None:
         """Wait until the runs of all keys that are queued or running now have ended.
 
-        They may end with or without an error.
+        The runs may end with or without an error.
         """
         loop = asyncio.get_running_loop()
         futures = []

@@ -20,8 +20,8 @@ class LoopLag:
     """Sets a timer about every LAG_EVERY seconds, and observes the delay of the timer.
 
     The pauses are random, so that the timers do not coincide with other periodic work. A long delay prevents further
-    timers. For each prevented timer, the delay that it would have had is observed, too, since otherwise a long delay
-    would hardly change the quantiles.
+    timers. For each prevented timer (at most limits.LAG_MISSED), the metric also counts the delay that the timer would
+    have had. Otherwise a long delay would hardly change the quantiles.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from apiext.admission.type_checks import Kind
 
 MANAGER = "validatingadmissionpolicy-status"
-_ALL = ""  # the key of the run at the start, which queues all stored policies
+_ALL = ""  # the key of the run at the start, which queues the stored policies that need a check
 
 
 class Policies:
@@ -107,7 +107,7 @@ class _Kinds:
     def _named(self, group: str, version: str, name: str) -> "list[Kind]":
         """Return the kinds of a resource, by its plural or singular name.
 
-        An empty group means any group, as upstream.
+        An empty group means any group, as in upstream.
         """
         from apiext.admission.type_checks import Kind
 

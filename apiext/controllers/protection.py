@@ -48,7 +48,7 @@ class Row(NamedTuple):
 class Protection:
     """The controller of a row.
 
-    It reads the objects of ``users`` only while a protected object waits for deletion.
+    The controller reads objects of the resources in ``users`` only while a protected object waits for deletion.
     """
 
     def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
@@ -65,7 +65,7 @@ class Protection:
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start the loop.
 
-        It processes each object of the protected resource, now and after each change.
+        The loop adds or removes the finalizer of stored objects, and later of changed objects.
         """
         self._loop.start(group, lambda: list(self._waiting))
         self._collection.follow(self._changed)

@@ -49,7 +49,7 @@ class Rules(Struct, frozen=True):
     """The rules to enforce; the defaults are the rules for a new v1 definition.
 
     An update skips rules that the stored definition violates (UPD-002). An update of an established definition adds
-    ``fixed_names`` and ``bundle_checked``.
+    ``fixed_names`` (scope and kind must not change) and ``bundle_checked`` (the caBundle must be valid).
     """
 
     recognized_reviews: bool = True
@@ -75,7 +75,7 @@ V1BETA1 = Rules(
 
 
 def validate(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of a v1 definition; ``old`` is the stored definition of an update."""
+    """Return the errors of a v1 definition; ``old`` is the stored definition, None on create."""
     return validate_stored_form(to_storage(new), to_storage(old) if old is not None else None, V1)
 
 
@@ -112,10 +112,7 @@ def _errors(new: View, old: View | None, rules: Rules) -> Iterator[FieldError]:
 
 
 def validate_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of a write of a definition's status: of the accepted names only.
-
-    See CRD-039.
-    """
+    """Return the errors of accepted names, the only validated field of a status (CRD-039)."""
     return list(name_errors((new.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames"))
 
 
@@ -202,6 +199,7 @@ def _metadata_name_errors(document: View) -> list[FieldError]:
     metadata, spec = document.get("metadata") or {}, document["spec"]
     wanted = f"{spec['names']['plural']}.{spec['group']}"
     # upstream: the rule also applies to generateName, so no definition can have it
+    # The only exception is a generateName that equals the wanted name.
     given = [(field, metadata.get(field)) for field in ("generateName", "name")]
     text = 'must be spec.names.plural+"."+spec.group'
     return [invalid(f"metadata.{field}", name, text) for field, name in given if name and name != wanted]
@@ -269,9 +267,10 @@ def _has_status(subresources: View | None) -> bool:
 
 
 def _subresources(spec: View) -> Mapping[str, View | None]:
-    """Return name of a version → its subresources.
+    """Return a mapping: name of a version → subresources of the version.
 
-    As upstream, use the first of versions with the same name.
+    If no version has subresources, all versions have those of the spec. As in upstream, the first of several versions
+    with the same name counts.
     """
     own = [(version["name"], version.get("subresources")) for version in spec.get("versions") or ()]
     if all(given is None for _, given in own):
@@ -338,7 +337,7 @@ def _selectable_errors(holder: View, path: str, schema: str, *, limited: bool) -
         yield invalid(child(path, "schema.openAPIV3Schema"), "", unsupported)
     if found is None or unsupported:
         faults = selectable_errors(selectable, parse({}), where, limited=limited)
-        # upstream crashes at the first path that it has to follow; this server has no error for such a path (DIS-20)
+        # Without a supported schema, upstream crashes when it follows a path. Here such a path is no error (DIS-20).
         yield from (fault for fault in faults if not fault.body.endswith(NOWHERE))
         return
     yield from selectable_errors(selectable, parse(found), where, limited=limited)

@@ -30,7 +30,7 @@ _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")
 class _Page(Struct, frozen=True):
     """The content of a document: its resources (``served``) and other paths (``own``).
 
-    ``about`` is its (title, version).
+    ``about`` is the (title, version) of the document.
     """
 
     served: Sequence[Published]
@@ -50,13 +50,16 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Served version → its part. An entry exists while the version is served. A change rebuilds only changed versions."""
+"""Served version → part. An entry exists while the version is served.
+
+A change of the catalog rebuilds only the parts of changed versions.
+"""
 
 
 def index(catalog: Catalog, version: str) -> Tagged:
     """Return the document of ``/openapi/v3``.
 
-    It has the relative URL of each document, with a hash of its content.
+    The index has the relative URL of each document, with a hash that changes with the document.
     """
     return catalog.compute_once("discovery.v3", lambda now: _index(now, version))
 
@@ -64,8 +67,8 @@ def index(catalog: Catalog, version: str) -> Tagged:
 def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
     """Return a document as JSON, None if it does not exist.
 
-    Its ETag is the quoted hash from the index. ``path`` is ``apis/<group>/<version>``, ``api/v1``, or a key of
-    ``own_paths.pages``. ``version`` is the version of the server.
+    The ETag of the document is the quoted hash from the index. ``path`` is ``apis/<group>/<version>``, ``api/v1``, or a
+    key of ``own_paths.pages``. ``version`` is the version of the server.
     """
     page = _pages(catalog, version).get(path)
     if page is None:
@@ -143,7 +146,7 @@ def _shared(page: _Page) -> list[tuple[str, ...]]:
 
 @lru_cache(limits.DOCUMENTS_KEPT)
 def _own_within(models: tuple[str, ...]) -> frozenset[str]:
-    """Return the types of ``openapi_own.yaml`` to which models refer."""
+    """Return the names of the types of ``openapi_own.yaml`` to which models refer."""
     return frozenset(types.referred_to(model_schemas(models, v2=False)))
 
 

@@ -57,10 +57,11 @@ EMBEDDED_KIND = (
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter.
+    """A parameter of OpenAPI operations.
 
-    ``shared`` is its name in the shared parameters of OpenAPI v2, "" if it is not shared. ``options`` is a kind such as
-    PodExecOptions, if the parameter belongs to requests for pods/exec and similar subresources, else "".
+    ``shared`` is the name of the parameter in the shared parameters of OpenAPI v2, "" if it is not shared. ``options``
+    is a kind such as PodExecOptions, if the parameter belongs to requests for pods/exec and similar subresources, else
+    "".
     """
 
     name: str
@@ -164,7 +165,7 @@ def models_in(value: Any) -> set[str]:
 def in_v2(schema: View) -> Document:
     """Return a shared type in OpenAPI v2 form.
 
-    It has references without allOf, and no defaults. A union of types becomes a string.
+    The result has references without allOf, and no defaults. A union of types becomes a string.
     """
     if "oneOf" in schema:
         return {**{key: value for key, value in schema.items() if key != "oneOf"}, "type": "string"}

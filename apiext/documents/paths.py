@@ -1,6 +1,6 @@
 """The path of a value in a document, as a linked list.
 
-It is converted to a string only if an error needs it.
+The path is converted to a string only if an error needs it.
 """
 
 from collections.abc import Iterator

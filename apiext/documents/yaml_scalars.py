@@ -118,7 +118,7 @@ def as_value(native: Any) -> Any:
 def as_key(native: Any) -> str | None:
     """Return a scalar as a key of a JSON object, or None if upstream refuses it.
 
-    Upstream refuses null and integers over int64.
+    Upstream refuses null and integers over 2**63 - 1.
     """
     if native.__class__ is str:
         key: str = native

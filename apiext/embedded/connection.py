@@ -19,7 +19,7 @@ SWEEP = 1.0  # seconds between two checks for calls that have timed out
 class Connection:
     """A connection, which ends only when its owner closes it.
 
-    The store stays open, and running calls finish.
+    Then the store stays open, and running calls finish.
     """
 
     def __init__(self, store: Store) -> None:
@@ -38,8 +38,8 @@ class Connection:
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the response.
 
-        It fails after ``timeout`` or limits.HUNG seconds, whichever is longer. A shorter time would leave the outcome
-        of a write on a slow disk unknown.
+        The future fails after ``timeout`` or limits.HUNG seconds, whichever is longer. A shorter time would leave the
+        outcome of a write on a slow disk unknown.
         """
         if self.live:
             answer = self._store.call(path, message)

@@ -83,7 +83,7 @@ class Order:
 class Index:
     """The records of all keys since the compacted revision.
 
-    Each new record of a key has a higher revision than its previous record.
+    Each new record of a key has a higher revision than the previous record of the key.
     """
 
     def __init__(self) -> None:
@@ -129,10 +129,10 @@ class Index:
         return record if record is not None and record.version else None
 
     def part(self, span: Span, revision: int) -> tuple[list[tuple[bytes, Record]], bytes | None]:
-        """Return the first keys of a range that exist at a revision, and the next start key.
+        """Return the first keys of a range with their records at a revision, and the next start key.
 
-        The next start key is that of the next call, and None at the end of the range. Before the end, the list may be
-        empty, if none of the next keys existed at this revision. The range must not be a single key.
+        The range of the next call begins at the next start key, which is None at the end. Keys that did not exist at
+        the revision are left out, so the list may be empty before the end. The range must not be a single key.
         """
         start, end = span
         keys = self._order.part(start, end)

@@ -1,6 +1,6 @@
 """Watches of the embedded store.
 
-They get each stored change once, in order, and progress notifications.
+Each watch gets the changes of its range of keys once, in order, and progress notifications.
 """
 
 import asyncio
@@ -152,8 +152,8 @@ class Hub:
     def _fetch(self, watcher: Watcher) -> None:
         """Read the missing changes of a watch.
 
-        If none is missing and the watch requests no previous states, move it to ``_following``. If a compaction has
-        deleted some of them, end the watch.
+        If no change is missing and the watch requests no previous states, move it to ``_following``. If a compaction
+        has deleted some of the missing changes, end the watch.
         """
         if watcher.fetching or not watcher.live:
             return
@@ -190,7 +190,7 @@ class Hub:
     def _before(self, watcher: Watcher, history: History) -> None:
         """Read the previous states of changed keys, and send the events with them.
 
-        States that no longer exist are left out.
+        Previous states that a compaction has deleted are left out.
         """
         store = self._store
         before: dict[int, tuple[bytes, wire.Record]] = {}
@@ -248,7 +248,7 @@ class Hub:
 class WatchStream:
     """One stream of a connection, with its watches.
 
-    It implements the protocol Stream of the etcd client.
+    The class implements the protocol Stream of the etcd client.
     """
 
     def __init__(

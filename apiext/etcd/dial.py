@@ -1,6 +1,6 @@
 """Connections to an endpoint over HTTP/2: by TCP, TLS, or a unix socket.
 
-The socket has a path of any length, or an abstract name such as ``@name``.
+A unix socket has a path of any length, or an abstract name such as ``@name``.
 """
 
 import asyncio

@@ -298,9 +298,10 @@ class Types:
         return {**self.shape(scalar), "enum": enum} if enum else self.shape(scalar)
 
     def key_defaults(self, item: str, keys: Iterable[str]) -> dict[str, Any]:
-        """Return key of a list map → its value in items that omit it.
+        """Return key of a list of type map → value of the key in items that omit the key.
 
-        This is the default of the key, or the zero value if the key is required or in the list ``zero``.
+        The value is the default of the key, or the zero value if the key is required or in the list ``zero``. Other
+        keys are left out.
         """
         found: dict[str, Any] = {}
         for key in keys:
@@ -320,9 +321,9 @@ class Types:
     # --- strategic merge ---
 
     def merge_keys(self, name: str, path: str = "") -> dict[str, str]:
-        """Return path of a list → its merge key for strategic merge patches.
+        """Return path of a list → merge key of the list, for strategic merge patches.
 
-        The key is empty for a set.
+        The merge key is empty for a set.
         """
         found: dict[str, str] = {}
         row = self.row(name)

@@ -1,10 +1,10 @@
 """Requests of web pages: cross-origin checks, CORS and Strict-Transport-Security (LIM-005).
 
 Pages of other origins must not use a server without authentication (--insecure) through the browser of its user. Writes
-are checked as net/http.CrossOriginProtection of Go 1.25 does; programs other than browsers send neither Origin nor
-Sec-Fetch-Site. With DNS rebinding, a page's own host name resolves to this machine, and browsers send no
-Sec-Fetch-Site. So the server also rejects requests without Sec-Fetch-Site whose Host header may be a registered domain,
-even requests of programs.
+are checked as in net/http.CrossOriginProtection of Go 1.25, by the headers Origin and Sec-Fetch-Site, which only
+browsers send. With DNS rebinding, a page's own host name resolves to this machine, and browsers send no
+Sec-Fetch-Site. So the server also rejects reads and writes without Sec-Fetch-Site whose Host header may be a registered
+domain, even requests of programs.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ def _is_address(text: str) -> bool:
 
 
 def secure(config: HeaderConfig, *, tls: bool) -> Lines:
-    """Return Strict-Transport-Security for all responses, if TLS is used and the flag is set."""
+    """Return the header Strict-Transport-Security, or no header without TLS or without the flag."""
     return [(HSTS, "; ".join(config.hsts))] if config.hsts and tls else []
 
 

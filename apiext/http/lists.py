@@ -1,7 +1,7 @@
-"""Encode lists item by item, and yield to the event loop between pieces (SRV-018).
+"""Encode lists item by item, and yield to the event loop between items (SRV-018).
 
-A piece joins the bytes of several items. The view of an entry is the JSON of the object in the requested version; its
-keys are sorted.
+The encoded items are joined in pieces of several items. The view of an entry is the JSON of the object in the requested
+version; its keys are sorted.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
         shown = {"kind": served.names.list_kind, "apiVersion": served.names.api_version, "metadata": metadata_of(page)}
         return orjson.dumps(shown)[:-1] + b',"items":[', b"]}\n"
     remaining = f'"remainingItemCount":{page.remaining},' if page.remaining else ""
-    # as kube-apiserver, lists of custom objects always have ``continue``; neither token nor names need escapes
+    # as in kube-apiserver, lists of custom objects always have ``continue``; neither token nor names need escapes
     metadata = f'{{"continue":"{page.token}",{remaining}"resourceVersion":"{page.revision}"}}'
     tail = f'],"kind":"{served.names.list_kind}","metadata":{metadata}}}\n'
     return f'{{"apiVersion":"{served.names.api_version}","items":['.encode(), tail.encode()
@@ -175,7 +175,7 @@ def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
     def make(entry: Entry) -> bytes:
         view = entry.uncached_view(viewer)
         if view.startswith(prefix):
-            return b"{" + view[len(prefix) :]  # as kube-apiserver: items of lists of built-in kinds have no kind
+            return b"{" + view[len(prefix) :]  # as in kube-apiserver: items of lists of built-in kinds have no kind
         document: Document = orjson.loads(view)
         return encode({name: value for name, value in document.items() if name not in {"kind", "apiVersion"}})
 
@@ -284,7 +284,7 @@ def _partial_frame(subject: Subject, page: Page) -> Frame:
     return _frame_of(
         {"kind": PARTIAL_LIST, "apiVersion": version, "metadata": metadata_of(page)},
         b'"items":',
-        b"null",  # as kube-apiserver, if the list is empty
+        b"null",  # as in kube-apiserver, if the list is empty
     )
 
 
@@ -310,9 +310,10 @@ def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes
     """Return a function (view, revision) → (metadata bytes, document with only the metadata).
 
     The function returns None if it cannot find the metadata. The document usually has no managedFields. Since the keys
-    of a view are sorted, metadata usually follows apiVersion and kind. Its last keys are resourceVersion, which every
-    view has, and uid. The bytes up to the end of the uid are the metadata if they are valid JSON. If the search finds
-    these keys in an annotation or a nested object, the bytes end too early to be valid JSON.
+    of a view are sorted, metadata usually follows apiVersion and kind. The last keys of metadata usually are
+    resourceVersion, which every view has, and uid. The bytes up to the end of the uid are the metadata if they are
+    valid JSON. If the search finds these keys in an annotation or a nested object, the bytes end too early to be valid
+    JSON.
     """
     api_version, kind = orjson.dumps(served.model.api_version), orjson.dumps(served.model.kind)
     start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (api_version, kind)

@@ -60,9 +60,9 @@ class HeadTooLong(Exception):
 
 
 def unparsed(code: int, error: BaseException | None) -> StatusError:
-    """Return the StatusError for an invalid request head or a failed request.
+    """Return the StatusError for an invalid head, or a request that failed outside its handler.
 
-    The connection failed to handle that request.
+    ``code`` is the code from aiohttp. It is below 500 for an invalid head.
     """
     if isinstance(error, LineTooLong):
         return StatusError(431, "BadRequest", f"a line of the request head is longer than {meta_limits.MAX_LINE} bytes")

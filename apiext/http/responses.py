@@ -1,7 +1,4 @@
-"""Encoding of a Reply.
-
-It has a head, Date header, warnings, gzip, and a Status in the client's encoding.
-"""
+"""Encode responses: head, Date header, warnings, gzip, a Status in the client's encoding."""
 
 import asyncio
 import re
@@ -113,7 +110,7 @@ def page_not_found() -> Reply:
 def status_reply(exchange: Exchange, error: StatusError) -> Reply:
     """Return the response with a StatusError in the client's encoding (ERR-01, NEG-007).
 
-    It is indented JSON if the client accepts none of the encodings.
+    The Status is indented JSON if the client accepts none of the encodings.
     """
     document = error.document()
     wanted = negotiation.for_status(exchange.accept)
@@ -153,8 +150,8 @@ def warning_values(texts: Sequence[str]) -> list[str]:
 
     If all texts together have more than limits.MAX_WARNINGS characters, truncate each text to limits.MAX_WARNING
     characters. Omit the rest once the truncated texts reach limits.MAX_WARNINGS characters. If more than
-    limits.WARNING_LINES texts remain, the last value is the number of omitted texts. As upstream, texts with control
-    characters are omitted.
+    limits.WARNING_LINES texts remain, the last value states the number of omitted texts. As in upstream, texts with
+    control characters are omitted.
     """
     shown = distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
     if sum(map(len, distinct)) > limits.MAX_WARNINGS:

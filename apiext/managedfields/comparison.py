@@ -185,7 +185,7 @@ def new_node(type_: Type, value: Any) -> dict[str, Any]:
 def _below(type_: Type, value: Any) -> dict[str, Any]:
     """Return the paths below an added or removed value, as a new dictionary.
 
-    It is empty for leaves.
+    The dictionary is empty for leaves.
     """
     found: dict[str, Any] = {}
     if value.__class__ is dict:

@@ -30,8 +30,10 @@ def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) ->
     """Return the managedFields of an object after a write of its Scale.
 
     Upstream: ScaleHandler.ToParent. ``given`` are the managedFields of the object before the write. ``of_scale`` are
-    the managedFields of the Scale after the write. Delete entries of unknown versions. Set the version of entries from
-    the Scale to ``api_version``; such an entry has a time only if the object already had an entry of its manager.
+    the managedFields of the Scale after the write. Entries of ``given`` with unknown versions are deleted. An entry of
+    ``given`` loses the replicas if its manager has no entry in ``of_scale``. An entry of ``of_scale`` whose manager
+    does not own the replicas in ``given`` is added with the version ``api_version``. The added entry has a time only if
+    its manager has an entry in ``given``.
     """
     above, owners = entries.readable(given), entries.readable(of_scale)
     kept: Managers = {}
@@ -54,7 +56,8 @@ def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) ->
 def _in_scale(manager: Manager) -> Manager:
     """Return the identity of a manager in the Scale.
 
-    As upstream does, change the version in the identity of an updater. The identity of an applier has no version.
+    As in upstream, the version in the identity of an updater becomes autoscaling/v1. The identity of an applier has no
+    version.
     """
     return manager._replace(api_version=API_VERSION) if manager.operation == UPDATE else manager
 

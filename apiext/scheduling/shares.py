@@ -1,7 +1,4 @@
-"""Limits for threads: a holder may use only some threads at a time.
-
-A holder is a user, a definition or a kind of work.
-"""
+"""Limit the threads that one holder (a user, a definition, a kind of work) uses at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,9 +27,10 @@ _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Share]] = WeakK
 async def in_thread(work: Callable[[], T], *holders: str) -> T:
     """Run ``work`` in a thread when each holder uses fewer than THREADS_SHARE threads.
 
-    Return its result. A caller that names a user and a definition passes the user first. So at most THREADS_SHARE
-    requests of one user use the definition's threads or wait for them, and requests of other users do not wait behind
-    all requests of this user. The thread counts for the holders until the work ends, even if the caller is cancelled.
+    Return the result of ``work``. A caller that names a user and a definition passes the user first. So at most
+    THREADS_SHARE requests of one user use the definition's threads or wait for them, and requests of other users do not
+    wait behind all requests of this user. The thread counts for the holders until the work ends, even if the caller is
+    cancelled.
     """
     loop = asyncio.get_running_loop()
     known = _shares.setdefault(loop, {})

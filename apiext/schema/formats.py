@@ -46,7 +46,7 @@ def _go_duration(text: str) -> bool:
 def duration(text: str) -> bool:
     """Return whether a text is a duration for Go's ParseDuration, or contains one in words.
 
-    An example in words is ``2 days``. If the number before such a word exceeds an int64, the text is invalid.
+    An example in words is ``2 days``. A text in words is invalid if a number before any word exceeds an int64.
     """
     if _go_duration(text):
         return True
@@ -185,14 +185,14 @@ CHECKS: dict[str, Callable[[str], bool]] = {
 
 
 def string_check(name: str) -> Callable[[str], bool] | None:
-    """Return the check of a string format, or None if it is unknown; ignore dashes in the name."""
+    """Return the check of a string format, None if unknown; ignore dashes in the name."""
     return CHECKS.get(name.replace("-", ""))
 
 
 def has_effect(types: Sequence[str], name: str) -> bool:
     """Return whether a format affects values of these types (VAL-005).
 
-    Several types count as string.
+    Several types, or no type, count as string.
     """
     kind = types[0] if len(types) == 1 else ""
     if kind in ("", "string"):

@@ -57,9 +57,9 @@ def size(pattern: str) -> int:
 def searcher(pattern: str, budget: Budget | None = None) -> Callable[[str], bool]:
     """Return a function that returns whether the pattern matches anywhere in a text.
 
-    A call compiles the pattern unless the cache has it. An invalid pattern matches no text. The function raises
-    BudgetExhausted or Stopped before a compilation or search that exceeds the work budget. It raises OverBudget before
-    a search that exceeds the object's ``budget``.
+    A call compiles the pattern unless the cache has it. An invalid pattern matches no text. On the event loop, the
+    returned function raises BudgetExhausted before a compilation or search that exceeds the work budget. It raises
+    Stopped if the request has ended, and OverBudget before a search that exceeds the object's ``budget``.
     """
 
     def search(text: str) -> bool:

@@ -26,9 +26,9 @@ _MANY = 4 * go_types_limits.MAX_UNKNOWN
 
 
 def fields(names: Collection[str]) -> Removed:
-    """Return the unknown fields of one object.
+    """Return the shortened names of the unknown fields of one object.
 
-    If it has more than _MANY, only the alphabetically first MAX_UNKNOWN.
+    Of more than _MANY names, return only the alphabetically first MAX_UNKNOWN.
     """
     return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: go_types_limits.MAX_UNKNOWN])]
 
@@ -36,7 +36,7 @@ def fields(names: Collection[str]) -> Removed:
 def add_item(removed: Removed, index: int, below: Removed) -> None:
     """Add the deleted fields of an array item.
 
-    Beyond _MANY items, keep only the first MAX_UNKNOWN, sorted by path.
+    If ``removed`` then has more than _MANY items, keep only the MAX_UNKNOWN items whose paths sort first.
     """
     removed.append((index, below))
     if len(removed) > _MANY:
@@ -145,7 +145,7 @@ def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Prune
 def members(node: Structural, meta: bool) -> dict[str, Structural | None]:
     """Return the property schemas of a node.
 
-    If ``meta`` is true, with None for apiVersion, kind and metadata.
+    If ``meta`` is true, apiVersion, kind and metadata have None instead of a schema.
     """
     found: dict[str, Structural | None] = dict(node.properties)
     if meta:

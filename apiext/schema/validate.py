@@ -1,6 +1,6 @@
 """Compile a schema into one fast test that returns whether a value is valid.
 
-``report`` returns the errors of an invalid value.
+The module ``report`` returns the errors of an invalid value.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,10 @@ from apiext.schema.values import enum_of, type_fault
 
 Test = Callable[[Any], bool]
 Tests = Mapping[type, Any]
-"""Class of a value → True if all values of the class are valid, else a Test. Values of other classes are invalid."""
+"""Class of a value → True if all values of the class are valid, else a Test.
+
+Values of a class without an entry are invalid.
+"""
 
 NONE = type(None)
 _NUMBERS = frozenset((int, float))
@@ -26,8 +29,8 @@ _SAMPLES: dict[type, Any] = {str: "", bool: False, int: 0, float: 0.5, list: [],
 def tests(node: Structural, counted: bool) -> Tests:
     """Return the tests of a node.
 
-    ``counted`` is true inside junctors (allOf, anyOf, oneOf, not), which test a value many times: these tests count
-    their steps against a budget.
+    ``counted`` is true inside junctors (allOf, anyOf, oneOf, not). There the tests count their steps against a budget,
+    since junctors may test a value many times.
     """
     name = "counted tests" if counted else "tests"
     found = node.compiled.get(name)
@@ -44,7 +47,7 @@ def _counted(node: Structural) -> Tests:
 def passes(node: Structural, value: Any) -> bool:
     """Return whether a value is valid.
 
-    Raise OverBudget or BudgetExhausted beyond a limit of work (budget.py).
+    Raise OverBudget or BudgetExhausted beyond a limit of work (budget.py). Raise Stopped if the request has ended.
     """
     found = node.compiled.get("tests")
     if found is None:
@@ -56,7 +59,7 @@ def passes(node: Structural, value: Any) -> bool:
 
 def _make(node: Structural, counted: bool) -> Tests:
     found: dict[type, Any] = {}
-    # Tests refer to a copy, since a reference to the node itself would create a reference cycle.
+    # Tests of numbers refer to a copy of the node, since a reference to the node itself would create a reference cycle.
     bare = replace(node, compiled={}) if type_fault(node, 1.0) is None else node
     if type_fault(node, None) is None and not node.enum:
         found[NONE] = True

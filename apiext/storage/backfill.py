@@ -109,7 +109,7 @@ class _Retry(Exception):
 class _PastWatch:
     """One watch of past changes below a prefix.
 
-    It ends when its last reader leaves, or on an error.
+    The watch ends when its last reader leaves, or on an error.
     """
 
     def __init__(self, etcd: Etcd, prefix: str, start: int) -> None:
@@ -174,7 +174,7 @@ class _PastWatch:
 def _collections_of(key: str) -> Iterator[str]:
     """Yield the prefixes that the collection of a key may have.
 
-    Example: /a/b/c → /a/b/, and /a/ if ``b`` is a namespace.
+    Example: /a/b/c → /a/b/ and /a/. The second prefix is right if ``b`` is a namespace.
     """
     for _ in range(2):
         key = key[: key.rfind("/", 0, -1) + 1]

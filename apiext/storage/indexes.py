@@ -78,7 +78,8 @@ class Matches:
 class Index:
     """The index of one collection for one dimension: value → keys of objects with this value.
 
-    A change only marks its key. The next lookup reads the objects of marked keys, so that a write stays cheap.
+    A change of an object only marks its key, so that a write stays cheap. The next lookup reads the objects of marked
+    keys.
     """
 
     __slots__ = ("_dimension", "_keys", "_values", "idle", "marked", "size", "users")
@@ -132,8 +133,8 @@ class Index:
     def find(self, term: Term) -> Matches | None:
         """Return the matches of a condition.
 
-        Return None if the index has too many values to test all of them without a pause. The sets of keys in the result
-        have no key in common, and change with the index.
+        Return None if the condition lists neither values nor unwanted values, and the index has more than
+        limits.INDEX_VALUES values. The keys in the result change with the index.
         """
         keys = self._keys
         if term.values is not None:
@@ -149,15 +150,15 @@ class Index:
 class Indexes:
     """The indexes of one collection.
 
-    The second selector that tests a dimension builds the index of the dimension. The indexes of all collections have at
-    most limits.INDEXES_BYTES. An index that would exceed the limit is not built, so that indexes do not evict each
-    other in turns. Without an index, each object is tested.
+    The second selector that tests a dimension builds the index of the dimension. An index is not built if the indexes
+    of all collections would then exceed limits.INDEXES_BYTES, so that indexes do not evict each other in turns. Without
+    an index, each object is tested.
     """
 
     __slots__ = ("_candidates", "_entries", "_indexes")
 
     bytes = 0
-    """The bytes of the indexes of all collections."""
+    """The estimated bytes of the indexes of all collections."""
 
     def __init__(self, entries: Callable[[], GrowingDict[str, Entry]]) -> None:
         self._entries = entries
@@ -194,8 +195,8 @@ class Indexes:
     async def narrow(self, terms: Sequence[Term]) -> Matches | None:
         """Return the matches of one condition; None if no index can be used.
 
-        Of the conditions with an index, it is the one with the fewest matching objects. The keys change with the index:
-        use or copy them before the next await.
+        Of the conditions with an index, the one with the fewest matching objects is chosen. The keys change with the
+        index: use or copy them before the next await.
         """
         candidates = [(term, self._index_of(term.dimension)) for term in _worth_indexing(terms)]
         indexes = [(term, index) for term, index in candidates if index is not None]
@@ -207,7 +208,7 @@ class Indexes:
     async def _read_marked(self, indexes: Sequence[tuple[Term, Index]]) -> bool:
         """Read the objects of all marked keys; yield to the event loop.
 
-        Return False if the indexes were dropped meanwhile.
+        Return False if one of the indexes was dropped meanwhile.
         """
         for _, index in indexes:
             index.users += 1
@@ -215,7 +216,7 @@ class Indexes:
             while True:
                 await asyncio.sleep(0)
                 if any(self._indexes.get(term.dimension.key) is not index for term, index in indexes):
-                    return False  # the collection was read again meanwhile
+                    return False  # the collection was read again or dropped meanwhile
                 if self._try_read_marked(indexes):
                     return True
         finally:
@@ -230,9 +231,9 @@ class Indexes:
         return settled
 
     def _index_of(self, dimension: Dimension) -> Index | None:
-        """Return the index of a dimension.
+        """Return the index of a dimension, or None.
 
-        Build it if an earlier selector tested the dimension and the index fits.
+        A missing index is built if an earlier selector tested the dimension and the index fits.
         """
         indexes, candidates, key = self._indexes, self._candidates, dimension.key
         index = indexes.get(key)
@@ -251,9 +252,9 @@ class Indexes:
         return index
 
     def _fits(self, size: int) -> bool:
-        """To make room, drop indexes of this collection that were not used since the last ``tick``.
+        """Report whether another index of this size fits into limits.INDEXES_BYTES.
 
-        Report whether another index of this size fits into limits.INDEXES_BYTES.
+        To make room, drop indexes of this collection that were not used since the last ``tick``.
         """
         for key, index in list(self._indexes.items()):
             if Indexes.bytes + size <= limits.INDEXES_BYTES:

@@ -1,4 +1,4 @@
-"""Writes events to watchers. Between limited amounts of work, it yields to the event loop."""
+"""Write events to watchers, and yield to the event loop between limited amounts of work."""
 
 import asyncio
 import logging
@@ -77,7 +77,7 @@ class _Endings:
 class Pump:
     """A queue of work.
 
-    In one iteration of the event loop, the pump does at most limits.PUMP_SLICE writes, and works at most for half of
+    In one iteration of the event loop, the pump does at most limits.PUMP_SLICE writes, and starts no step after half of
     server_limits.LOOP_BUDGET.
     """
 

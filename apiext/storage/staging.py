@@ -1,7 +1,7 @@
 """Preparation of entries for a watch, and the buffer for prepared entries.
 
 For example, a conversion webhook prepares entries. A group is the set of watchers with equal resource, version,
-namespace, selectors and media type. It shares frames: the encoded events.
+namespace, selectors and media type. The watchers of a group share frames: the encoded events.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ class Stage(Protocol):
         """
 
     def on_idle(self) -> None:
-        """Evict prepared frames: the ages in frames of Tables become wrong.
+        """Evict the frames that the stage keeps, since the ages in frames of Tables become wrong.
 
         Called when the group is idle.
         """

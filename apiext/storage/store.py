@@ -108,7 +108,8 @@ class Entry(Struct, eq=False, gc=False):
     def copy_out(self, of: JoinedViews | None = None) -> JoinedViews | None:
         """Give the entry its own bytes, copied out of its joined views. Return these joined views.
 
-        Return None, and copy nothing, if the entry has its own bytes, or joined views other than ``of`` (None: any).
+        If the entry has its own bytes, copy nothing and return None. The same holds if ``of`` is given and the entry
+        refers to other joined views.
         """
         raw = self._raw
         if isinstance(raw, bytes) or (of is not None and of is not raw):
@@ -142,7 +143,7 @@ class Entry(Struct, eq=False, gc=False):
 class DetachedEntry(Entry, gc=False):
     """An entry outside of collections, such as a response or the last state of a deleted object.
 
-    It keeps its view as long as it exists, and the view does not count towards limits.VIEW_BYTES.
+    The entry keeps its view as long as it exists, and the view does not count towards limits.VIEW_BYTES.
     """
 
     def cache_view(self, viewer: Viewer, view: bytes) -> None:
@@ -411,8 +412,8 @@ class FutureRevision(StoreError):
 class Fault(NamedTuple):
     """The error of a stored value that cannot be read.
 
-    ``path`` is the key below the prefix of the server. ``undecryptable``: the value cannot be decrypted, so its
-    encoding is unknown.
+    ``key`` is the complete key, and ``path`` is the key below the prefix of the server. If ``undecryptable`` is true,
+    the value cannot be decrypted, so its encoding is unknown.
     """
 
     key: str

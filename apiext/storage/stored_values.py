@@ -30,8 +30,8 @@ class StoredValues:
     """The decoder of the values of one resource, and their encryption if ``encryption`` is set.
 
     ``pending`` is key → JSON of an unfinished write. ``encrypted`` is key → (encrypted value, encryption key) of an
-    unfinished write. With both, the watch events of these writes need no decoding. ``ahead`` is id() of a stored
-    value → result of its decryption in a thread.
+    unfinished write. So the watch events of these writes need neither decryption nor decoding. ``ahead`` is id() of a
+    stored value → result of its decryption in a thread.
     """
 
     def __init__(self, prefix: str, decoder: Decoder | None) -> None:
@@ -116,7 +116,7 @@ class StoredValues:
     def stale(self, entry: Entry) -> bool:
         """Report whether an entry is not encrypted with the current key; False without encryption.
 
-        If it is True, a write stores the object even if nothing else changes.
+        A write stores an object with a stale entry even if the object does not change.
         """
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 

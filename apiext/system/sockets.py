@@ -98,7 +98,7 @@ def set_option(transport: asyncio.BaseTransport, level: int, name: str, value: i
 def own_address() -> str:
     """Return the IPv4 address of this machine for its default route, "" if there is none.
 
-    Send no packet.
+    The function sends no packet.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

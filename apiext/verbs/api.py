@@ -51,8 +51,8 @@ async def settle(verbs: Verbs) -> None:
 async def catch_up(verbs: Verbs) -> None:
     """Wait until the catalog has every definition that another worker may already serve.
 
-    Wait at most storage_limits.FRESH_WAIT seconds.
-    Without a connection to the store, no worker gets newer revisions, so do not wait.
+    Wait at most storage_limits.FRESH_WAIT seconds. Without a connection to the store, do not wait, since no worker gets
+    newer revisions then.
     """
     if verbs.store.connected:
         with suppress(TimeoutError):
@@ -144,7 +144,7 @@ class _RequestBody:
     async def decided(self) -> Decide:
         """Decode the body, and return its ``decide``.
 
-        If it is invalid, raise the errors of the newest definition.
+        If the body is invalid, raise the errors by the newest definition.
         """
         while True:
             body = await asyncio.to_thread(self._body.again) if self._decoded else self._body
@@ -303,7 +303,10 @@ _DEFAULT_DELETE = DeleteOptions()
 
 
 def delete_options(call: Call, document: Document | None) -> DeleteOptions:
-    """Return the options of a delete: those of the body, else of the query (WRI-018, WRI-020)."""
+    """Return the options of a delete: those of the body, else of the query (WRI-018, WRI-020).
+
+    Raise a 400 or 422 for invalid options.
+    """
     if document is None and not call.query:
         return _DEFAULT_DELETE
     fault = identity.options_fault(document or {}, "DeleteOptions")

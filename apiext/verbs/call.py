@@ -124,9 +124,9 @@ class Outcome(Struct):
 class Page(Struct):
     """The response to a list.
 
-    It has either ``segments`` of the cache, as joined bytes, or ``entries`` in key order. ``remaining`` is None for the
-    last page, and for a list with a selector. ``convert`` converts the entries of the segments, and raises StatusError
-    if the webhook fails. It is None if no webhook is needed.
+    A page has either ``segments`` of the cache, as joined bytes, or ``entries`` in key order. ``remaining`` is None for
+    the last page, and for a list with a selector. ``convert`` converts the entries of the segments, and raises
+    StatusError if the webhook fails. It is None if no webhook is needed.
     """
 
     revision: int
@@ -170,13 +170,13 @@ class Definitions(Protocol):
         """Return whether the cached guard of the definition has the revision of ``resource``."""
 
     async def fresh(self) -> int:
-        """Wait until the cache has the newest definitions, and return its revision."""
+        """Wait until the cache has the newest definitions, and return the cache's revision."""
 
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision.
 
-        If their compilation takes longer than storage_limits.FRESH_WAIT seconds, return. Raise FutureRevision if the
-        cache does not reach the revision.
+        If the compilation of changed definitions takes longer than storage_limits.FRESH_WAIT seconds, return. Raise
+        FutureRevision if the cache does not reach the revision in time.
         """
 
     @property
@@ -187,13 +187,13 @@ class Definitions(Protocol):
         """Wait until the other workers, if any, use the configuration of this worker.
 
         Wait at most storage_limits.FRESH_WAIT seconds. ``written`` is the resource of a written object: do not wait if
-        it is not configuration.
+        objects of this resource do not configure the server.
         """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
         """Set the guard of a definition to terminating, before its deletionTimestamp is written.
 
-        Raise RevisionChanged if the definition was replaced.
+        Return the guard. Raise RevisionChanged if the definition was deleted or replaced.
         """
 
 

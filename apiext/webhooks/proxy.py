@@ -1,6 +1,6 @@
 """The HTTP proxy for calls of webhooks (VER-010).
 
-Its configuration is in the environment; calls use tunnels through the proxy.
+Environment variables configure the proxy. Calls use tunnels through the proxy.
 """
 
 import asyncio

@@ -158,7 +158,7 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
         map(_size, binary.values())
     )
     if size > limits.MAX_SECRET:
-        # so the field of this error is [], which is how upstream prints an empty path
+        # Upstream prints the path of a whole object as [].
         errors.append(too_long("[]", limits.MAX_SECRET))  # upstream: ConfigMaps have the path of the whole object
     return errors
 
@@ -167,7 +167,7 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_service_account(new: Document, old: View | None) -> Document:
-    """Reduce the references to secrets to their names.
+    """Keep only the name in each reference to a secret.
 
     The secrets are in the namespace of the account.
     """

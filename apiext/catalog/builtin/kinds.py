@@ -1,7 +1,6 @@
 """Build served resources from the rows of built-in kinds.
 
-The types of a kind are loaded at its first use. A row describes one built-in kind; go_types/rows.py reads the rows from
-YAML files.
+A row describes one built-in kind; go_types/rows.py reads the rows. The types of a kind are loaded at its first use.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,11 +47,11 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
-# Seconds after which an event expires: the default of --event-ttl, as upstream.
+# Seconds after which an event expires: the default of --event-ttl, as in upstream.
 EVENT_TTL = 3600
 
 FIRST, LATER = "first", "later"
-"""Values of ``generation`` in rows.
+"""Values of ``generation`` in rows, besides true and false.
 
 ``first``: a create sets the generation to 1, and updates keep it. ``later``: a create keeps the generation of the
 request body, and updates that change more than metadata add 1.
@@ -109,7 +108,7 @@ class _Kind:
         return self._root
 
     def normalize(self, document: Document) -> tuple[Document, list[str]]:
-        """Decode a body into the Go type and set defaults; return it and the unknown fields.
+        """Decode a body into the Go type and set defaults; return the object and the unknown fields.
 
         Raises DecodeError.
         """
@@ -128,7 +127,7 @@ class _Kind:
         return self.complete(typed.decode(self.root, document)[0])
 
     def empty(self) -> Document:
-        """Return an object with only its type and the fields that Go always prints."""
+        """Return an object with only apiVersion, kind, and the fields that Go always prints."""
         return {**typed.decode(self.root, {})[0], "apiVersion": self.row.api_version, "kind": self.row.kind}
 
     def schema(self) -> Document:
@@ -141,11 +140,11 @@ def kinds(
     event_ttl: int = EVENT_TTL,
     allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the resources of all rows whose API version, such as ``apps/v1``, is enabled.
+    """Return the resources of all rows with at least one enabled API version.
 
-    ``enabled(api_version, default)`` decides this; ``default`` is true unless the row is disabled by default.
-    ``event_ttl`` is the time in seconds after which an event expires. ``allocate(new, old, dry_run)`` allocates the
-    missing addresses and ports of a service.
+    ``enabled(api_version, default)`` returns whether an API version, such as ``apps/v1``, is enabled. ``default`` is
+    true if the version is enabled without flags. ``event_ttl`` is the time in seconds after which an event expires.
+    ``allocate(new, old, dry_run)`` allocates the missing addresses and ports of a service.
     """
     found = [
         resource(row, event_ttl=event_ttl, allocate=allocate, served=served)
@@ -156,7 +155,7 @@ def kinds(
 
 
 def _with_equivalents(found: list[ServedResource]) -> list[ServedResource]:
-    """Set ``equivalents`` of resources whose objects another group serves, too, such as events."""
+    """Set ``equivalents`` of resources whose objects several groups serve, such as events."""
     sharing: dict[GroupResource, list[ServedResource]] = {}
     for one in found:
         sharing.setdefault(one.stored_resource, []).append(one)
@@ -378,7 +377,7 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
 def _connecting(main: Endpoint, subresource: Mapping[str, Any]) -> Endpoint:
     """Return an endpoint such as pods/exec.
 
-    Upstream forwards its requests to a node, a pod or a service.
+    Upstream forwards the requests for such an endpoint to a node, a pod or a service.
     """
     model = replace(main.model, kind=subresource["kind"]) if "kind" in subresource else main.model
     return replace(

@@ -22,8 +22,8 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before, MUTATED_OPERATIONS)
     variables: dict[str, Type] = {}
-    # as upstream, expressions of variables are always checked as new ones, even if the stored policy has them: they may
-    # use only the functions that new expressions may use
+    # As in upstream, the expressions of variables may use only the functions for new expressions, even if the stored
+    # policy has the same expressions.
     yield from policy_rules.variables_errors(spec, frozenset(), variables)
     mutations = spec.get("mutations") or ()
     if not mutations:
@@ -64,10 +64,9 @@ def _mutation_errors(
 
 
 def _stored_expressions(before: View) -> frozenset[str]:
-    """Return the expressions of the stored policy.
+    """Return the stored expressions of applyConfiguration, which may use all functions.
 
-    They may use functions that new expressions may not use. As upstream, return only the expressions of
-    applyConfiguration.
+    As in upstream, the stored expressions of jsonPatch are left out.
     """
     applied = (mutation.get("applyConfiguration") for mutation in before.get("mutations") or ())
     return frozenset(each.get("expression") or "" for each in applied if each is not None)

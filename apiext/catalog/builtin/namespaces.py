@@ -44,9 +44,9 @@ def namespaces_resource() -> ServedResource:
 
 
 def default(document: Document) -> Document:
-    """Set the defaults of a namespace in place, and return it.
+    """Set the defaults of a namespace in place, and return the namespace.
 
-    The defaults are the label with its name, and the phase (NSP-002).
+    The defaults are the label NAME_LABEL, and the phase (NSP-002).
     """
     metadata = document["metadata"]
     if metadata.get("name"):

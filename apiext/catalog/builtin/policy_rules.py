@@ -1,4 +1,4 @@
-"""Validation of the parts that validating and mutating admission policies share.
+"""Validation of the fields that validating and mutating admission policies have in common.
 
 The error texts and their order are those of k8s pkg/apis/admissionregistration/validation. The fields of a spec are
 validated in this order: failurePolicy, paramKind, matchConstraints, matchConditions, variables.

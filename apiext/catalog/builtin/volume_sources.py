@@ -384,7 +384,7 @@ def _downward_file(file: View, path: str) -> Iterator[FieldError]:
 def field_selector_errors(selector: View, known: tuple[str, ...], path: str) -> Iterator[FieldError]:
     """Yield the validation errors of a reference to a field of the pod.
 
-    ``known`` are the allowed fields without a subscript; ``metadata.labels['key']`` is always allowed.
+    ``known`` are the allowed fields. ``metadata.labels['key']`` and ``metadata.annotations['key']`` are always allowed.
     """
     version, field = selector.get("apiVersion") or "", selector.get("fieldPath") or ""
     at = child(path, "fieldPath")

@@ -66,9 +66,10 @@ def _keep_resources(new: Document, old: View) -> None:
 
 
 def _select_by_label_keys(spec: Document, labels: View) -> None:
-    """Add requirements for matchLabelKeys and mismatchLabelKeys to the term's label selector.
+    """Add requirements for matchLabelKeys and mismatchLabelKeys to label selectors of a pod.
 
-    A key that the pod's labels lack is ignored, and so are all keys of a term without a label selector.
+    The label selectors are those of affinity terms and topology spread constraints. A key that the pod's labels lack is
+    ignored. In a term without a label selector, all keys are ignored.
     """
     affinity = spec.get("affinity") or {}
     terms = list(spec.get("topologySpreadConstraints") or ())
@@ -162,7 +163,8 @@ def prepare_ephemeral(new: Document, old: View) -> Document:
 def prepare_resize(new: Document, old: View) -> Document:
     """Return the stored pod with the resources and resize policies of the write.
 
-    If the names of its containers differ from the stored names, return the written pod: validation then denies it.
+    If the names of the written containers differ from the stored names, return the written pod: validation then denies
+    it.
     """
     given, spec = new.get("spec") or {}, clone(old["spec"])
     if any(_names(given, field) != _names(spec, field) for field in _CONTAINERS):

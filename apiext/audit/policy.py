@@ -9,6 +9,7 @@ from apiext.documents.encoding import decode_yaml, json_kind
 from apiext.documents.errors import DecodeError
 from apiext.meta import fields, syntax
 from apiext.meta.fields import FieldError
+from apiext.meta.objectmeta import coerce
 from apiext.meta.requestinfo import RequestInfo
 
 API_VERSION = "audit.k8s.io/v1"
@@ -178,6 +179,12 @@ def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> 
     members = _MEMBERS.get(kind)
     if not isinstance(value, _JSON_TYPES[kind] if members is None else dict):
         raise _type_error(value, path, kind)
+    if kind == "v1.ObjectMeta":
+        try:
+            unknown += [f'unknown field "{field}"' for field in coerce(value, go_path="metadata.")[1]]
+        except DecodeError as error:
+            raise PolicyError(f"failed decoding: {error}") from error
+        return
     for name, item in value.items() if isinstance(value, dict) else ():
         field_path = f"{shown}.{name}" if shown else name
         if members is not None and name in members:

@@ -40,9 +40,10 @@ def test_unknown_fields_of_policies_are_reported_and_ignored() -> None:
 apiVersion: audit.k8s.io/v1
 kind: Policy
 more: 1
+metadata: {name: a, labels: {b: c}, annotations: {}, nam: d}
 rules: [{level: Metadata, users: [], nope: {}, resources: [{grup: x}]}]
 """
     policy, notes = load(text.encode())
     assert len(policy.rules) == 1
-    told = ["more", "rules[0].nope", "rules[0].resources[0].grup"]
+    told = ["more", "metadata.nam", "rules[0].nope", "rules[0].resources[0].grup"]
     assert notes == [f'unknown field "{name}"' for name in told]

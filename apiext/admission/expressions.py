@@ -113,15 +113,15 @@ class Budget:
     """The remaining budget of several expressions, such as the match conditions of one webhook.
 
     ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still read or create.
-    ``longest`` is the number of elements that evaluations in a thread may still visit without allocating memory.
+    ``work`` is the number of elements that evaluations in a thread may still visit without allocating memory.
     """
 
-    __slots__ = ("effort", "left", "longest")
+    __slots__ = ("effort", "left", "work")
 
     def __init__(self, units: int) -> None:
         self.left = units
         self.effort = cel_limits.MAX_ELEMENTS
-        self.longest = cel_limits.MAX_TIME
+        self.work = cel_limits.MAX_WORK
 
     def spend(self, cost: int) -> None:
         """Subtract the cost of an expression; raise OutOfBudget if it exceeds the remaining budget."""
@@ -149,12 +149,12 @@ async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budge
     if program.generated or program.nodes <= limits.ADMISSION_CODE_INLINE:
         found = work(Limit(min(max_cost, limits.ADMISSION_CEL_INLINE), brief=True, effort=budget.effort))
     if found is None or found.cancelled:
-        limit = Limit(max_cost, effort=budget.effort, longest=budget.longest)
+        limit = Limit(max_cost, effort=budget.effort, max_work=budget.work)
         try:
             found = await in_thread(lambda: work(limit), "expressions")
         finally:
             limit.cancel()  # ends the evaluation in the thread if the request has been cancelled
-        budget.longest -= limit.time
+        budget.work -= limit.work
     budget.effort -= touched[-1]
     budget.spend(found.cost)
     return found

@@ -98,7 +98,7 @@ class Mutation(Struct, frozen=True):
         Raise Refused if the mutation cannot be applied. Raise StatusError for an error that fails the write whatever
         the failurePolicy is.
         """
-        effort.rest(cel_limits.MAX_CREATED)
+        effort.renew(cel_limits.MAX_CREATED)
         try:
             return self.patch(kind, original, value)
         except effort.Cancelled as error:

@@ -6,7 +6,7 @@ A function ``to_…`` returns a Fault for a value that it cannot convert.
 import math
 import re
 
-from apiext.cel.effort import spend_copy, spend_text, take_time
+from apiext.cel.effort import spend_copy, spend_text, spend_work
 from apiext.cel.times import format_timestamp, parse_duration, parse_rfc3339
 from apiext.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type, make
 from apiext.cel.values import (
@@ -84,7 +84,7 @@ def to_double(value: Value) -> Value:
         return float(value)
     if kind is str:
         spend_text(len(value))
-        take_time(len(value) // 2)
+        spend_work(len(value) // 2)
         if _SPECIAL.match(value):
             return float(value)
         if _FLOAT.match(value):
@@ -143,7 +143,7 @@ def to_timestamp(value: Value) -> Value:
     if type(value) is int:
         read = value * SECOND, 0
     elif type(value) is str:
-        take_time(len(value) // _READ)
+        spend_work(len(value) // _READ)
         read = parse_rfc3339(value)
     if read is None:
         return _cannot(value, "google.protobuf.Timestamp")
@@ -154,7 +154,7 @@ def to_duration(value: Value) -> Value:
     """Convert a string to a duration."""
     if type(value) is str:
         spend_text(len(value))
-        take_time(sum(map(value.count, "hms")) * _DURATION_PART + len(value) // 4)
+        spend_work(sum(map(value.count, "hms")) * _DURATION_PART + len(value) // 4)
     ns = parse_duration(value) if type(value) is str else None
     return Duration(ns) if ns is not None else _cannot(value, "google.protobuf.Duration")
 

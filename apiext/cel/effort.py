@@ -5,7 +5,7 @@ of two lists costs 1, but can double a list. ``%s`` costs the length of the form
 evaluation that exceeds this bound ends with the same error as an evaluation that exceeds its cost limit.
 
 Work without allocation, such as reading and comparing strings and matching patterns, has a separate budget
-(``take_time``). Upstream's cost bounds this work only if argument types are known: a call with arguments of type dyn
+(``spend_work``). Upstream's cost bounds this work only if argument types are known: a call with arguments of type dyn
 costs 1.
 """
 
@@ -22,9 +22,9 @@ CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
 _CHARACTERS = 10  # characters that count as one element, as in CEL costs
 _WIDE = 4  # bytes of a character in a string that is not ASCII
-_FEW = 1_000  # a call of spend_copy or take_scan counts nothing if it is for fewer characters
+_FEW = 1_000  # a call of spend_copy or spend_scan counts nothing if it is for fewer characters
 _COMPARED = 2  # one element that is compared or added counts as two, about a microsecond
-_MANY = 100  # the comparison of lists or maps with fewer elements does not count as time, since its CEL cost bounds it
+_MANY = 100  # the comparison of lists or maps with fewer elements does not count as work, since its CEL cost bounds it
 _SCANNED = 500  # searching this number of characters counts as one element
 
 
@@ -37,15 +37,15 @@ class _Limit(Protocol):
 
     brief: bool
     cancelled: bool
-    time: int
-    longest: int
+    work: int
+    max_work: int
 
 
 class _Never:
     brief = False
     cancelled = False
-    time = 0
-    longest = 1 << 62
+    work = 0
+    max_work = 1 << 62
 
 
 class _Effort(threading.local):
@@ -64,7 +64,7 @@ def begin(most: int, limit: _Limit) -> None:
     _effort.limit = limit
 
 
-def rest(most: int = limits.MAX_ELEMENTS) -> None:
+def renew(most: int = limits.MAX_ELEMENTS) -> None:
     """Give this thread a new budget of ``most`` elements for work outside an evaluation.
 
     Such work is, for example, a compilation.
@@ -77,17 +77,17 @@ def left() -> int:
     return max(_effort.left, 0)
 
 
-def take_time(elements: int) -> None:
+def spend_work(elements: int) -> None:
     """Count work without allocation that takes as long as reading this number of elements.
 
     Raise Cancelled if the budget is exhausted, or if another thread has cancelled the evaluation. If the limit is
     ``brief`` (see limit.py), the work counts as touched elements.
     """
     limit = _effort.limit
-    limit.time += elements
+    limit.work += elements
     if limit.brief:
         spend(elements)
-    elif limit.time > limit.longest:
+    elif limit.work > limit.max_work:
         raise Cancelled(CANCELLED)
     elif limit.cancelled:
         raise Cancelled(INTERRUPTED)
@@ -124,28 +124,31 @@ def spend_copy(*texts: str | bytes) -> None:
         spend_text(size, wide=any(type(text) is str and not text.isascii() for text in texts))
 
 
-def take_scan(characters: int) -> None:
+def spend_scan(characters: int) -> None:
     """Count characters that the caller will compare or search with a fast function.
 
-    Raise Cancelled as ``take_time`` does.
+    Raise Cancelled as ``spend_work`` does.
     """
     if characters >= _FEW:
-        take_time(characters // _SCANNED)
+        spend_work(characters // _SCANNED)
 
 
-def take_elements(elements: int) -> None:
-    """Count elements that the caller will compare or add; raise Cancelled as ``take_time`` does."""
-    take_time(elements * _COMPARED)
+def spend_comparisons(elements: int) -> None:
+    """Count elements that the caller will compare or add.
+
+    Raise Cancelled as ``spend_work`` does.
+    """
+    spend_work(elements * _COMPARED)
 
 
 def spend_equality(elements: int) -> None:
     """Count the elements of two lists or maps that the caller will compare.
 
-    Raise Cancelled as ``spend`` and ``take_time`` do.
+    Raise Cancelled as ``spend`` and ``spend_work`` do.
     """
     spend(elements + 1)
     if elements >= _MANY:
-        take_elements(elements)
+        spend_comparisons(elements)
 
 
 SHALLOW = 300  # an expression of at most this number of characters never needs a higher recursion limit

@@ -8,7 +8,7 @@ from apiext.cel.base import Extension, base
 from apiext.cel.builder import Weigh
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
-from apiext.cel.effort import Cancelled, rest, room_for
+from apiext.cel.effort import Cancelled, renew, room_for
 from apiext.cel.estimate import estimate
 from apiext.cel.evaluation import Code, Step, Tracker, Variables
 from apiext.cel.limit import PER_CALL_LIMIT, Limit
@@ -98,7 +98,7 @@ class Environment:
         Call ``weigh`` with the number of nodes that macros add, and raise its errors.
         """
         issues = Issues(Source(text))
-        rest()
+        renew()
         with room_for(len(text)):
             try:
                 parsed = parse(text, self.base.macros, issues, weigh)

@@ -15,21 +15,21 @@ class Limit:
 
     ``max_cost`` is the maximal cost of one evaluation in CEL cost units. A ``brief`` limit bounds the time, so the cost
     of interpreted steps counts INTERPRETED times, and an element costs ELEMENT. ``effort`` is the number of elements
-    that one evaluation may read or create; a brief limit may allow fewer. ``time`` is the work without allocation (see
-    effort.py) of all evaluations so far, in elements. ``longest`` is the maximum of ``time``; a brief limit ignores it.
+    that one evaluation may read or create; a brief limit may allow fewer. ``work`` is the work without allocation (see
+    effort.py) of all evaluations so far, in elements. ``max_work`` is its maximum; a brief limit ignores it.
     """
 
-    __slots__ = ("brief", "cancelled", "effort", "longest", "max_cost", "time")
+    __slots__ = ("brief", "cancelled", "effort", "max_cost", "max_work", "work")
 
     def __init__(
-        self, max_cost: int, *, brief: bool = False, effort: int = limits.MAX_ELEMENTS, longest: int = limits.MAX_TIME
+        self, max_cost: int, *, brief: bool = False, effort: int = limits.MAX_ELEMENTS, max_work: int = limits.MAX_WORK
     ) -> None:
-        self.longest = longest
+        self.max_work = max_work
         self.max_cost = max_cost
         self.brief = brief
         self.effort = effort
         self.cancelled = False
-        self.time = 0
+        self.work = 0
 
     def interpreted(self) -> "Limit":
         """Return the limit for interpreted steps of an evaluation under this limit."""
@@ -42,7 +42,7 @@ class Limit:
     def _elements(self) -> int:
         if not self.brief:
             return self.effort
-        quick = self.max_cost // ELEMENT - self.time
+        quick = self.max_cost // ELEMENT - self.work
         return quick if quick < self.effort else self.effort
 
     def touched(self) -> int:

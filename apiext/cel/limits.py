@@ -20,7 +20,7 @@ MAX_ELEMENTS = 5_000_000
 MAX_CREATED = 500_000
 # Work without allocation (see effort.py), in elements (about a second). It is the sum of all evaluations that share a
 # Limit object (see limit.py). Beyond: the evaluation fails.
-MAX_TIME = 2_500_000
+MAX_WORK = 2_500_000
 # Characters of an expression. Beyond: 422. Upstream: expressionSizeCodePointLimit.
 MAX_CHARACTERS = 100_000
 # Bytes of the source line that an error quotes. Beyond: the error quotes no line. Upstream: maxSnippetLength.

@@ -1,6 +1,6 @@
 """Quote strings as Go does, and count the work against the limit of the evaluation."""
 
-from apiext.cel.effort import spend_text, take_time
+from apiext.cel.effort import spend_text, spend_work
 from apiext.text import quotes
 
 
@@ -24,4 +24,4 @@ def time_quote(text: str) -> str:
 
 def _count(text: str) -> None:
     spend_text(len(text))
-    take_time(len(text) * 2)
+    spend_work(len(text) * 2)

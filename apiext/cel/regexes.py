@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from apiext.cel import limits, re2_programs, unicode_classes
-from apiext.cel.effort import spend, take_time
+from apiext.cel.effort import spend, spend_work
 from apiext.cel.unicode_classes import Reading
 
 _FEW_INSTRUCTIONS = 200  # maximal instructions of a program with the smallest memory limit
@@ -247,7 +247,7 @@ def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
     match, instructions, _ = pattern
     size = len(raw)
     if size * instructions > _FEW_STEPS:
-        take_time(size * instructions // _STEPS_OF_AN_ELEMENT)
+        spend_work(size * instructions // _STEPS_OF_AN_ELEMENT)
     return match(raw, 0, size)
 
 
@@ -271,7 +271,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     match, instructions, _ = program(pattern)
     found: list[str] = []
     at, last_end, size = 0, -1, len(raw)
-    take_time(size * instructions // _STEPS_OF_AN_ELEMENT)
+    spend_work(size * instructions // _STEPS_OF_AN_ELEMENT)
     while at <= size and (limit < 0 or len(found) < limit):
         start, end = match(raw, at, size)[0]
         if start < 0:

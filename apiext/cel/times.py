@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from apiext.cel.effort import take_time
+from apiext.cel.effort import spend_work
 from apiext.cel.quotes import go_quote, time_quote
 from apiext.cel.values import INT_MAX, INT_MIN, SECOND
 
@@ -296,7 +296,7 @@ def _zone(name: str) -> tzinfo | None:
     """Return the zone with this name, or None if it does not exist."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # imported on first use: only zone names need it
 
-    take_time(_LOOKED_UP)
+    spend_work(_LOOKED_UP)
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

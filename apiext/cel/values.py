@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from apiext.cel.effort import spend, spend_equality, take_scan
+from apiext.cel.effort import spend, spend_equality, spend_scan
 from apiext.cel.types import Type
 
 Scalar: TypeAlias = "bool | int | Uint | float | str | bytes | None"
@@ -301,7 +301,7 @@ def equal(one: Value, other: Value) -> "bool | Fault":
     kind = type(one)
     if kind is type(other) and kind in _DIRECT:
         if (kind is str or kind is bytes) and len(one) == len(other):
-            take_scan(len(one))
+            spend_scan(len(one))
         return bool(one == other)
     if one is None or other is None:
         return one is None and other is None
@@ -412,7 +412,7 @@ def compare(one: Value, other: Value) -> "int | Fault":
     if kind is not type(other):
         return Fault("no such overload")
     if kind is str or kind is bytes:
-        take_scan(2 * min(len(one), len(other)))
+        spend_scan(2 * min(len(one), len(other)))
     if kind in (str, bytes, bool):
         return bool(one > other) - bool(one < other)
     if kind in (Timestamp, Duration):

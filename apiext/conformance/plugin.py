@@ -96,7 +96,7 @@ def _definitions_deleted(server: Target) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _patience(foreign: bool) -> None:
+def _retries(foreign: bool) -> None:
     """Repeat requests that another implementation rejects with 429 while it fills its cache."""
     http_client.attempts = _ATTEMPTS if foreign else 1
 

@@ -27,28 +27,28 @@ from apiext.verbs.call import Call, Verbs
 
 MERGE = "application/merge-patch+json"
 
-IsUser = Callable[[View, View], bool]
+Uses = Callable[[View, View], bool]
 """(another object, the protected object) → True if the other object uses the protected object."""
 
 
 class Row(NamedTuple):
     """A controller: its protected resource, its finalizer, and its service account.
 
-    ``users`` has the resources whose objects may use a protected object, with the test for each. ``is_kept`` reports
-    whether the state of the protected object itself shows that it is in use.
+    ``consumers`` has the resources whose objects may use a protected object, with the test for each. ``is_kept``
+    reports whether the state of the protected object itself shows that it is in use.
     """
 
     resource: GroupResource
     finalizer: str
     account: str
-    users: Mapping[GroupResource, IsUser] = {}
+    consumers: Mapping[GroupResource, Uses] = {}
     is_kept: Callable[[View], bool] = lambda _: False
 
 
 class Protection:
     """The controller of a row.
 
-    The controller reads objects of the resources in ``users`` only while a protected object waits for deletion.
+    The controller reads objects of the resources in ``consumers`` only while a protected object waits for deletion.
     """
 
     def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
@@ -73,7 +73,7 @@ class Protection:
     async def stop(self) -> None:
         """Cancel running work; the next start completes it."""
         await self._loop.stop()
-        self._unfollow_users()
+        self._unfollow_consumers()
 
     def _changed(self, change: Change) -> None:
         entry = change.entry
@@ -104,11 +104,11 @@ class Protection:
         if entry is None or is_protected is not bool(metadata.get("deletionTimestamp")):
             self._waiting.discard(key)
             if not self._waiting:
-                self._unfollow_users()
+                self._unfollow_consumers()
             return
         if is_protected and await self._is_used(namespace, found):
             self._waiting.add(key)
-            self._follow_users()
+            self._follow_consumers()
             return
         wanted = [one for one in finalizers if one != self._row.finalizer] if is_protected else [
             *finalizers, self._row.finalizer,
@@ -119,7 +119,7 @@ class Protection:
     async def _is_used(self, namespace: str, protected: View) -> bool:
         if self._row.is_kept(protected):
             return True
-        for resource, uses in self._row.users.items():
+        for resource, uses in self._row.consumers.items():
             collection = self._verbs.store.collection(resource)
             if collection is None:
                 continue
@@ -147,16 +147,16 @@ class Protection:
         with retried_conflicts(404, 409):
             await api.patch(self._verbs, call, MERGE, body)
 
-    def _follow_users(self) -> None:
+    def _follow_consumers(self) -> None:
         """Subscribe to the objects that may use the waiting objects."""
         if self._unsubscribes:
             return
-        for resource in self._row.users:
+        for resource in self._row.consumers:
             collection = self._verbs.store.collection(resource)
             if collection is not None:
                 self._unsubscribes.append(collection.feed.subscribe(self._user_changed))
 
-    def _unfollow_users(self) -> None:
+    def _unfollow_consumers(self) -> None:
         for unsubscribe in self._unsubscribes:
             unsubscribe()
         self._unsubscribes.clear()

@@ -198,7 +198,7 @@ def _check_name(name: _Der) -> None:
                 raise Malformed(f"{fault}: invalid attribute value: {wrong}")
 
 
-def _is_no_utf8(value: bytes) -> str:
+def _utf8_fault(value: bytes) -> str:
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -206,7 +206,7 @@ def _is_no_utf8(value: bytes) -> str:
     return ""
 
 
-def _is_no_bmp(value: bytes) -> str:
+def _bmp_fault(value: bytes) -> str:
     units = [int.from_bytes(value[at : at + 2]) for at in range(0, len(value), 2)]
     units = units[:-1] if units and not units[-1] else units
     odd = any(0xD800 <= one <= 0xDFFF or 0xFDD0 <= one <= 0xFDEF or one >= 0xFFFE for one in units)
@@ -220,12 +220,12 @@ def _pattern(allowed: bytes, name: str) -> Callable[[bytes], str]:
 
 # tag → function that returns the error of an invalid string, or an empty string
 _STRINGS: Mapping[int, Callable[[bytes], str]] = {
-    0x0C: _is_no_utf8,
+    0x0C: _utf8_fault,
     0x12: _pattern(rb"[0-9 ]*", "NumericString"),
     0x13: _pattern(rb"[A-Za-z0-9 '()+,\-./:=?*&]*", "PrintableString"),
     0x14: lambda value: "",
     0x16: _pattern(rb"[\x00-\x7f]*", "IA5String"),
-    0x1E: _is_no_bmp,
+    0x1E: _bmp_fault,
 }
 _TIMES: Mapping[int, tuple[str, int, str]] = {  # tag → (pattern, digits of the year, name in errors)
     _UTC_TIME: (r"\d{10}(\d\d)?(Z|[+-](?!0000)[01]\d[0-5]\d)", 2, "UTCTime"),

@@ -112,7 +112,7 @@ def is_decided(definition: CustomResourceDefinition) -> bool:
     return definition.names == definition.accepted and definition.is_true(NAMES_ACCEPTED)
 
 
-_SCALARS = (  # (field of Names, whether it is a kind, reason of a conflict), in upstream's order
+_NAME_FIELDS = (  # (field of Names, whether it is a kind, reason of a conflict), in upstream's order
     ("plural", False, "PluralConflict"),
     ("singular", False, "SingularConflict"),
     ("short_names", False, "ShortNamesConflict"),
@@ -129,7 +129,7 @@ def decide_names(definition: CustomResourceDefinition, taken: Container[Name]) -
     requested, accepted = definition.names, definition.accepted
     names = accepted
     conflict: tuple[str, str] | None = None
-    for name, is_kind, reason in _SCALARS:
+    for name, is_kind, reason in _NAME_FIELDS:
         wanted, had = getattr(requested, name), getattr(accepted, name)
         fresh = [wanted] if isinstance(wanted, str) else _missing(wanted, had)
         used = [f"{go_quote(value)} is already in use" for value in fresh if value != had and (is_kind, value) in taken]

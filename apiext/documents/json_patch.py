@@ -123,8 +123,7 @@ class _Patching:
         self.moved += max(len(at) - index, 0) if index >= 0 else min(-index, len(at))
         if self.moved > limits.MAX_JSON_PATCH_MOVED:
             raise PatchInvalid(
-                f"the elements of lists that give way are {self.moved}, exceeding the limit "
-                f"{limits.MAX_JSON_PATCH_MOVED}"
+                f"the patch shifts {self.moved} list elements, exceeding the limit {limits.MAX_JSON_PATCH_MOVED}"
             )
 
     def locate(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:

@@ -271,7 +271,7 @@ class Publisher:
 
         Each form of a document is encoded once.
         """
-        make = _legacy(parts, catalog)
+        make = _legacy_document(parts, catalog)
         if make is None:
             return None
         wanted = _requested_form(exchange)
@@ -397,7 +397,7 @@ def _group_of(name: str) -> str:
 # --- legacy discovery ---
 
 
-def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] | None:
+def _legacy_document(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] | None:
     """Return the function that creates the document of a path.
 
     Return None for a path without a document.
@@ -417,7 +417,7 @@ def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] 
 
 def has_document(parts: Sequence[str], catalog: Catalog) -> bool:
     """Report whether a path has a discovery document."""
-    return len(parts) == 1 or _legacy(parts, catalog) is not None
+    return len(parts) == 1 or _legacy_document(parts, catalog) is not None
 
 
 def _core_versions(exchange: Exchange, catalog: Catalog) -> Reply:

@@ -8,4 +8,4 @@ SHAPES_SEEN = 512
 OWNERSHIPS_SEEN = 256
 # Characters of the Python repr of a cached shape (names and classes of all fields of a new object). Beyond: the shape
 # is not cached.
-OWNERSHIP_BYTES = 8_192
+OWNERSHIP_CHARACTERS = 8_192

@@ -109,7 +109,7 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
         return [{**entry, "time": writer.now, "fieldsV1": {**entry["fieldsV1"]}}]
     write, _, _, changes = _compared(writer, live, new)
     found = _first_entry(write, changes, writer.now)
-    small = found and budget[0] >= 0 and len(repr(key[-1])) <= limits.OWNERSHIP_BYTES
+    small = found and budget[0] >= 0 and len(repr(key[-1])) <= limits.OWNERSHIP_CHARACTERS
     if small and _TYPE_META.issuperset(live) and _is_owned_by_shape(of_type, new):
         if len(_CREATED) >= limits.OWNERSHIPS_SEEN:
             _CREATED.clear()

@@ -318,7 +318,7 @@ class Run:
         self._link = link
         self.work: WorkBudget = current()
         if not self.work.brief:
-            self.work.limit.time = 0
+            self.work.limit.work = 0
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
         self.failed_messages: dict[tuple[str, str], None] = {}  # pairs (rule, error) without duplicates

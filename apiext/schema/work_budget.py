@@ -70,7 +70,7 @@ class WorkBudget:
     @property
     def short(self) -> bool:
         """Return whether work was counted, and all of it fits into the budget of the event loop."""
-        return 0 <= self.left - self.limit.time * ELEMENT < limits.LOOP_UNITS
+        return 0 <= self.left - self.limit.work * ELEMENT < limits.LOOP_UNITS
 
     def spend(self, units: int) -> None:
         """Subtract units for the next work. Raise BudgetExhausted or Stopped."""
@@ -140,7 +140,7 @@ def within_loop_budget(work: Callable[[*Ts], T], *args: *Ts) -> T:
     mine = _current
     before, brief = mine.budget, mine.brief
     brief.left = limits.LOOP_UNITS
-    brief.limit.time = 0
+    brief.limit.work = 0
     brief.limit.effort = cel_limits.MAX_ELEMENTS
     mine.budget = brief
     try:

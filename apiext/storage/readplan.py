@@ -51,12 +51,12 @@ class ReadPlan(Struct, frozen=True):
 
     ``cache`` means to read the cache without waiting, ``fresh`` to read it after CachedStore.fresh, and ``at_least`` to
     read it after CachedStore.at_least. ``exact`` means to read the objects at exactly ``revision``
-    (CachedStore.at_revision). ``after`` is the key at which the list begins, or "" for the first key.
+    (CachedStore.at_revision). ``start_key`` is the key at which the list begins, or "" for the first key.
     """
 
     source: Source
     revision: int = 0
-    after: str = ""
+    start_key: str = ""
     limit: int = 0
 
 

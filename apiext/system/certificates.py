@@ -54,7 +54,10 @@ def read_certificate(der: bytes) -> "x509.Certificate":
 
 
 def read_certificates(pem: bytes) -> "list[x509.Certificate]":
-    """Parse the certificates in a text (PEM); raise ValueError for an invalid one, and if there is none."""
+    """Parse the certificates in a PEM text.
+
+    Raise ValueError for an invalid certificate, and for a text without certificates.
+    """
     from cryptography import x509
 
     with unwarned():
@@ -110,7 +113,10 @@ def _file_on_disk() -> "tempfile._TemporaryFileWrapper[bytes]":
 
 
 def read_private_key(pem: bytes) -> "PrivateKeyTypes":
-    """Parse a private key (PEM); raise ValueError for an invalid key, and for a key with a passphrase."""
+    """Parse a private key (PEM).
+
+    Raise ValueError for an invalid key, and for a key with a passphrase.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -77,7 +77,10 @@ def _bearer(what: str, token: str) -> dict[str, str]:
 
 
 def _kubeconfigs(named: str, environment: Mapping[str, str]) -> list[Path]:
-    """Return the kubeconfig of the flag, else the existing files of $KUBECONFIG, else ~/.kube/config if it exists."""
+    """Return the kubeconfig of the flag, else the existing files of $KUBECONFIG.
+
+    Without the flag and the variable, return ~/.kube/config if it exists.
+    """
     if named:
         return [Path(named)]
     listed = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
@@ -86,7 +89,10 @@ def _kubeconfigs(named: str, environment: Mapping[str, str]) -> list[Path]:
 
 
 class _Entry(NamedTuple):
-    """A cluster, context or user of a kubeconfig. Paths in it are relative to the directory of the file."""
+    """A cluster, context or user of a kubeconfig.
+
+    Paths in it are relative to the directory of the file.
+    """
 
     file: Path
     fields: Mapping[str, Any]

@@ -135,14 +135,14 @@ def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bo
 
     The question is about ``user``, or about the service account that the expression names (``asked.user``).
     """
-    who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
+    subject = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
         namespace = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")[0]
         # upstream: a service account in an expression does not have the group system:authenticated
-        who = User(asked.user, account_groups(namespace))
+        subject = User(asked.user, account_groups(namespace))
     if asked.path is not None:
-        decision = authorizer(Attributes(who, asked.verb, asked.path, at_path=True))
+        decision = authorizer(Attributes(subject, asked.verb, asked.path, at_path=True))
     else:
         place = (asked.resource, asked.subresource, asked.namespace, asked.name)
-        decision = authorizer(Attributes(who, asked.verb, "", asked.group, "*", *place))
+        decision = authorizer(Attributes(subject, asked.verb, "", asked.group, "*", *place))
     return decision.allowed, decision.reason

@@ -40,8 +40,8 @@ async def amend(
     document = amendment(await _run(entry, served.codec.decode, entry.raw, entry.revision))
     if document is None:
         return None
-    who = ownership.writer(found, served, "status", manager, time.now())
-    raw = await _run(entry, _recorded, who, served, entry, document)
+    writer = ownership.writer(found, served, "status", manager, time.now())
+    raw = await _run(entry, _recorded, writer, served, entry, document)
     if raw == entry.raw:
         return entry
     try:
@@ -57,8 +57,8 @@ async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kw
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Document) -> bytes:
+def _recorded(writer: Writer, served: ServedVersion, entry: Entry, document: Document) -> bytes:
     """Record the field managers of a change; return the bytes to store, without resourceVersion."""
-    ownership.record(who, served.codec.decode(entry.raw, entry.revision), document)
+    ownership.record(writer, served.codec.decode(entry.raw, entry.revision), document)
     document["metadata"].pop("resourceVersion", None)
     return served.codec.encode(document)

@@ -140,7 +140,7 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
         if part is None or not collection.unchanged_since(plan.revision):
             part = await _read(verbs, call, collection, plan, selection)
     except Compacted as error:
-        if not plan.after:
+        if not plan.start_key:
             raise
         raise _expired_continue(plan) from error
     # Upstream's cache lacks revisions from before the last change of the definition. For them, the token has the form
@@ -156,7 +156,7 @@ async def _read(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan
     Parts grow if few objects are selected.
     """
     found: list[Entry] = []
-    start, wanted = plan.after, plan.limit
+    start, wanted = plan.start_key, plan.limit
     while True:
         part = await verbs.store.at_revision(collection, call.namespace, plan.revision, after=start, limit=wanted)
         left = plan.limit - len(found)
@@ -173,7 +173,7 @@ async def _read(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
     """Return the 410 with a token that continues at the newest revision (RV-007)."""
     error = status.expired(CONTINUE_EXPIRED)
-    error.metadata = {"continue": continuation.encode(plan.after, -1, cached=False)}
+    error.metadata = {"continue": continuation.encode(plan.start_key, -1, cached=False)}
     return error
 
 
@@ -190,7 +190,7 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
     if (
         stale
         and collection.state.broken
-        and (found := collection.state.with_last_states(call.namespace, plan.after)) is not None
+        and (found := collection.state.with_last_states(call.namespace, plan.start_key)) is not None
     ):
         revision = collection.state.revision
         return Page(revision, entries=await converting.chosen(verbs, call, selection, found))
@@ -198,12 +198,12 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
         return await _cut_converted(verbs, call, collection, plan, selection)
     revision = collection.state.revision
     if selection.matches is None:
-        part = collection.state.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
+        part = collection.state.segments(call.served.codec.view, call.namespace, plan.start_key, plan.limit)
         token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
     if _of_one(call, selection):
         one = collection.state.get(call.namespace or "", selection.name, listed=True, stale=stale)
-        shown = one is not None and one.name >= plan.after and selection.matches(one)
+        shown = one is not None and one.name >= plan.start_key and selection.matches(one)
         return Page(revision, entries=[one] if one is not None and shown else [])
     return _page_of(call, await _selected(verbs, call, collection, plan, selection))
 
@@ -219,8 +219,8 @@ async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: Read
     Use the current state of the cache, or a newer state if an index must be updated first.
     """
     if not call.served.codec.converts:
-        return await collection.state.select(selection.terms, call.namespace, plan.after, plan.limit)
-    page = collection.state.page(call.namespace, plan.after, 0)
+        return await collection.state.select(selection.terms, call.namespace, plan.start_key, plan.limit)
+    page = collection.state.page(call.namespace, plan.start_key, 0)
     found = await converting.chosen(verbs, call, selection, page.entries, plan.limit)
     if not plan.limit or len(found) < plan.limit:
         return Slice(found, page.revision, 0, "")
@@ -253,7 +253,7 @@ async def _cut_converted(
     """
     revision = collection.state.revision
     if selection.matches is None:
-        part = collection.state.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
+        part = collection.state.segments(call.served.codec.view, call.namespace, plan.start_key, plan.limit)
         token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         remaining = _shown(part.remaining, token, selection)
         convert = partial(converting.made, verbs, call) if verbs.converter is not None else None

@@ -79,14 +79,14 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
 
 async def _self_access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
-    _refuse(call, [*_attributes(spec), *_limits(spec), *_metadata(document)])
+    _refuse(call, [*_attributes(spec), *_selector_errors(spec), *_metadata(document)])
     await permit(document)
     return _decision(verbs, call.user, spec)
 
 
 async def _access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
-    _refuse(call, [*_attributes(spec), *_subject(spec), *_limits(spec), *_metadata(document)])
+    _refuse(call, [*_attributes(spec), *_subject(spec), *_selector_errors(spec), *_metadata(document)])
     await permit(document)
     return _decision(verbs, await _user(verbs, spec), spec)
 
@@ -94,7 +94,7 @@ async def _access(verbs: Verbs, call: Call, document: Document, permit: Permit) 
 async def _local_access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
     local = _metadata(document, " except for namespace")
-    errors = [*_attributes(spec), *_subject(spec), *_limits(spec), *local]
+    errors = [*_attributes(spec), *_subject(spec), *_selector_errors(spec), *local]
     asked = spec.get("resourceAttributes")
     if asked is not None and asked.get("namespace", "") != document["metadata"].get("namespace", ""):
         where = "spec.resourceAttributes.namespace"
@@ -200,7 +200,7 @@ def _attributes(spec: View) -> list[FieldError]:
     return [invalid("spec", None if other is None else _shown(other), _ONE_OF_BOTH)]
 
 
-def _limits(spec: View) -> list[FieldError]:
+def _selector_errors(spec: View) -> list[FieldError]:
     """Return the errors of the selectors of resourceAttributes."""
     asked, errors = spec.get("resourceAttributes") or {}, Errors()
     for name, errors_of in _SELECTORS.items():

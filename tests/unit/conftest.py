@@ -13,4 +13,4 @@ from apiext.cel import effort
 def _no_evaluation_under_way() -> Iterator[None]:
     """Remove the work budget after each test, so that it does not limit later tests."""
     yield
-    effort.rest()
+    effort.renew()

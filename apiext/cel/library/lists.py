@@ -5,7 +5,7 @@ from functools import cmp_to_key
 from apiext.cel import limits
 from apiext.cel.arithmetic import add
 from apiext.cel.costs import TRAVERSE, TRAVERSE_ANY, Cost, list_made, list_made_estimated
-from apiext.cel.effort import spend, take_elements
+from apiext.cel.effort import spend, spend_comparisons
 from apiext.cel.go_values import go_type
 from apiext.cel.macros import LISTS
 from apiext.cel.overloads import Implement, Library, Overload, row, with_flags
@@ -44,7 +44,7 @@ _EXAMPLES = {
 
 
 def _is_sorted(values: Value) -> Value:
-    take_elements(len(values))
+    spend_comparisons(len(values))
     before = None
     for at, value in enumerate(elements(values)):
         if type(value) is Fault or type(value) not in COMPARABLE:
@@ -59,7 +59,7 @@ def _is_sorted(values: Value) -> Value:
 
 def _extreme(name: str, replace_when: int) -> Implement:
     def run(values: Value) -> Value:
-        take_elements(len(values))
+        spend_comparisons(len(values))
         best, first = None, True
         for value in elements(values):
             if type(value) is Fault or type(value) not in COMPARABLE:
@@ -73,7 +73,7 @@ def _extreme(name: str, replace_when: int) -> Implement:
 
 def _sum(zero: Value) -> Implement:
     def run(values: Value) -> Value:
-        take_elements(len(values))
+        spend_comparisons(len(values))
         total = zero
         for value in elements(values):
             total = value if type(value) is Fault else add(total, value)

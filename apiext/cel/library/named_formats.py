@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import ceil
 
 from apiext.cel.costs import Cost
-from apiext.cel.effort import take_time
+from apiext.cel.effort import spend_work
 from apiext.cel.library.urls import refusal
 from apiext.cel.overloads import Library, Overload, row
 from apiext.cel.ranges import PATTERN, TRAVERSAL, CallCost, CallSizes, scale
@@ -172,7 +172,7 @@ def _named(name: str) -> Value:
 
 
 def _validate(named: NamedFormat, text: str) -> Value:
-    take_time(len(text) // 4)
+    spend_work(len(text) // 4)
     faults = named.test(text)
     return Optional(True, faults) if faults else NONE
 

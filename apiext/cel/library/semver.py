@@ -3,7 +3,7 @@
 import re
 
 from apiext.cel.costs import READ
-from apiext.cel.effort import take_time
+from apiext.cel.effort import spend_work
 from apiext.cel.overloads import Library, row
 from apiext.cel.quotes import go_quote
 from apiext.cel.types import SEMVER
@@ -104,7 +104,7 @@ def parse(text: str) -> Version | Fault:
 
 
 def _parse(text: str, tolerant: bool = False) -> Version | Fault:
-    take_time(len(text))
+    spend_work(len(text))
     if not tolerant:
         return parse(text)
     parts = text.removeprefix("v").split(".", 2)

@@ -6,7 +6,7 @@ from apiext.cel import arithmetic as a
 from apiext.cel import conversions as c
 from apiext.cel.constructed import Joined
 from apiext.cel.costs import FLAT, Cost, match, match_estimated, one, read, scaled
-from apiext.cel.effort import spend, take_scan
+from apiext.cel.effort import spend, spend_scan
 from apiext.cel.macros import STANDARD as MACROS
 from apiext.cel.overloads import Library, Overload, planned, row, with_flags
 from apiext.cel.ranges import MOST, ONE, TRAVERSAL, CallCost, CallSizes, Entries, add, multiply, scale, union
@@ -185,7 +185,7 @@ def _text(run: Callable[[str, str], bool], times: int = 1) -> Callable[[Value, V
     def test(one: Value, other: Value) -> Value:
         if type(one) is not str or type(other) is not str:
             return no_overload()
-        take_scan(len(one) * times if len(other) > 1 else len(other))
+        spend_scan(len(one) * times if len(other) > 1 else len(other))
         return run(one, other)
 
     return test
@@ -218,7 +218,7 @@ def _clock(name: str) -> Callable[..., Value]:
     field = _FIELDS[name]
 
     def read(time: Value, zone: str = "UTC") -> Value:
-        take_scan(len(zone) * 16)
+        spend_scan(len(zone) * 16)
         found = in_zone(time.ns, zone)
         return Fault(found) if isinstance(found, str) else field(found, time.ns)
 

@@ -3,7 +3,7 @@
 from math import ceil
 
 from apiext.cel.costs import COPY, TRAVERSE, Cost, element_part, read, read_twice, scaled
-from apiext.cel.effort import spend, spend_text, take_time
+from apiext.cel.effort import spend, spend_text, spend_work
 from apiext.cel.formatting import format_text
 from apiext.cel.go_values import show
 from apiext.cel.overloads import Library, row, with_flags
@@ -11,8 +11,8 @@ from apiext.cel.ranges import MOST, TRAVERSAL, CallCost, CallSizes, Range, add, 
 from apiext.cel.values import Fault, Value, cost_size, element
 
 _SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"  # noqa: E501
-_UPPER = {code: code + 32 for code in range(65, 91)}
-_LOWER = {code: code - 32 for code in range(97, 123)}
+_TO_LOWER = {code: code + 32 for code in range(65, 91)}
+_TO_UPPER = {code: code - 32 for code in range(97, 123)}
 _QUOTED = {
     "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'
 }  # fmt: skip
@@ -99,13 +99,13 @@ def _join(texts: Value, separator: str = "") -> Value:
 
 
 def _translated(text: str, letters: dict[int, int]) -> str:
-    take_time(len(text) // 4)
+    spend_work(len(text) // 4)
     return text.translate(letters)
 
 
 def _quote(text: str) -> Value:
     spend_text(len(text), wide=not text.isascii())
-    take_time(len(text) // 2)
+    spend_work(len(text) // 2)
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
 
 
@@ -178,7 +178,7 @@ LIBRARY = Library(
             "'hello'.lastIndexOf('l') == 3", cost=TRAVERSE),
         row("lastIndexOf", "string_last_index_of_string_int", ".string, string, int -> int", _last_index_of,
             "'hello'.lastIndexOf('l', 2) == 2", cost=TRAVERSE),
-        row("lowerAscii", "string_lower_ascii", ".string -> string", lambda text: _translated(text, _UPPER),
+        row("lowerAscii", "string_lower_ascii", ".string -> string", lambda text: _translated(text, _TO_LOWER),
             "'TacoÀ'.lowerAscii() == 'tacoÀ'", cost=COPY),
         row("replace", "string_replace_string_string", ".string, string, string -> string", _replace,
             "'aaa'.replace('a', 'b') == 'bbb'", cost=_REPLACE),
@@ -194,7 +194,7 @@ LIBRARY = Library(
             "'tacocat'.substring(0, 4) == 'taco'", cost=COPY),
         row("trim", "string_trim", ".string -> string", lambda text: text.strip(_SPACE), "'  a\\t'.trim() == 'a'",
             cost=COPY),
-        row("upperAscii", "string_upper_ascii", ".string -> string", lambda text: _translated(text, _LOWER),
+        row("upperAscii", "string_upper_ascii", ".string -> string", lambda text: _translated(text, _TO_UPPER),
             "'tacoé'.upperAscii() == 'TACOé'", cost=COPY),
         *with_flags((
             row("format", "string_format", ".string, list(dyn) -> string", format_text,

@@ -4,7 +4,7 @@ import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from apiext.cel.costs import COPY
-from apiext.cel.effort import spend_copy, spend_text, take_time
+from apiext.cel.effort import spend_copy, spend_text, spend_work
 from apiext.cel.library.addresses import Refused
 from apiext.cel.library.addresses import parse as parse_address
 from apiext.cel.overloads import Library, row
@@ -194,7 +194,7 @@ def _unescaped(host: str, zone: bool = False) -> str:
 
 
 def _url(text: str) -> Value:
-    take_time(len(text))
+    spend_work(len(text))
     try:
         parse(text)
         return parse(text, request=False)
@@ -207,7 +207,7 @@ def refusal(text: str) -> str:
 
     Raise Cancelled if the time budget is exhausted.
     """
-    take_time(len(text) // 2)
+    spend_work(len(text) // 2)
     try:
         parse(text)
     except _Refused as wrong:
@@ -228,7 +228,7 @@ def _split_port(host: str) -> tuple[str, str]:
 
 def _escaped_path(url: Url) -> Value:
     spend_text(len(url.path))
-    take_time(len(url.path) // 2)
+    spend_work(len(url.path) // 2)
     return url.escaped()
 
 

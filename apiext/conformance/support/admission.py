@@ -104,14 +104,14 @@ def stored(api: Client, path: str, wanted: dict[str, Any]) -> Iterator[str]:
         api.delete(f"{path}/{name}").expect(200)
 
 
-def patient(api: Client) -> bool:
+def settles_late(api: Client) -> bool:
     """Return whether configurations take effect with a delay on this server."""
     return bool(api.get("/version").expect(200)["compiler"] != "python")
 
 
 def soon(api: Client, condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition; on a server of this project, the condition must hold immediately."""
-    until(condition, what, within=90 if patient(api) else 0)
+    until(condition, what, within=90 if settles_late(api) else 0)
 
 
 def settled(api: Client, path: str) -> None:
@@ -120,7 +120,7 @@ def settled(api: Client, path: str) -> None:
     On a server of this project, they are in effect immediately. On another implementation, store one more
     configuration, with which a create of a ConfigMap fails, and wait until such a create fails.
     """
-    if not patient(api):
+    if not settles_late(api):
         return
     name = f"settled-{secrets.token_hex(4)}"
     config_map = {"metadata": {"name": name, "labels": {"settled": name}}}

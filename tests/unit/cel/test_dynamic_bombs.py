@@ -111,7 +111,7 @@ def measured(program: Program) -> tuple[float, float]:
     room = (
         PER_CALL_LIMIT / max(found.cost, 1),
         cel_limits.MAX_ELEMENTS / max(touched, 1),
-        cel_limits.MAX_TIME / max(limit.time, 1),
+        cel_limits.MAX_WORK / max(limit.work, 1),
     )
     times = min(*room, LOOPS / CALLS)
     kept = {id(value): sys.getsizeof(value) for value in (found.value if type(found.value) is list else ())}

@@ -68,7 +68,7 @@ def test_moved_list_elements_are_limited(
     monkeypatch.setattr(limits, "MAX_JSON_PATCH_MOVED", moved - 1)
     if not moved:
         return
-    text = f"the elements of lists that give way are {moved}, exceeding the limit {moved - 1}"
+    text = f"the patch shifts {moved} list elements, exceeding the limit {moved - 1}"
     with pytest.raises(json_patch.PatchInvalid, match=f"^{text}$"):
         json_patch.apply(given, [operation])
 

@@ -127,7 +127,7 @@ def test_ownership_cache_is_bounded(cache: dict[Any, Any]) -> None:
     for _ in range(schema_limits.SHAPE_MEMBERS):
         deep = [deep]
     track_create({"free": deep})
-    long = "x" * (managedfields_limits.OWNERSHIP_BYTES // 2)
+    long = "x" * (managedfields_limits.OWNERSHIP_CHARACTERS // 2)
     track_create({"map": {f"{long}1": 1, f"{long}2": 1}})
     track_create({"free": [{long: {long: 1}}]})
     assert not cache

@@ -20,7 +20,7 @@ def test_is_print_equals_unicode_isprint_of_go(char: str, prints: bool) -> None:
     assert characters.is_print(char) is prints
     assert characters.all_print(char) is prints
     assert characters.all_print(f"{char}a") is prints
-    for quoted in (quotes.go_quote(f"a{char}"), cel_quotes.quoted(f"a{char}")):
+    for quoted in (quotes.go_quote(f"a{char}"), cel_quotes.go_quote(f"a{char}")):
         assert (char in quoted) is prints
 
 

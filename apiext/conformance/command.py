@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0: tests of all areas of the server ran, and none failed. 1: a test failed, or an area had "
         f"no tests. {EXIT_USAGE}: the server cannot be tested.",
     )
-    found.add_argument("--server", metavar="URL", help="the server under test (default: the server in the kubeconfig)")
+    found.add_argument("--server", metavar="URL", help="the server under test (default: that of --kubeconfig)")
     found.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; its current context selects server and user")
     found.add_argument("--token", default="", help="bearer token")
     found.add_argument(

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=controllers_limits.MIGRATE_RATE,
         metavar="N",
-        help="objects per second, 0 for no limit (default %(default)g)",
+        help="requests per second, at least one for each object; 0 for no limit (default %(default)g)",
     )
     found.add_argument(
         "--parallel",

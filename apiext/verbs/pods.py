@@ -112,10 +112,11 @@ async def evict(verbs: Verbs, call: Call, eviction: Document, permit: Permit, op
     wanted = _delete_options(call, eviction.get("deleteOptions"), options)
     await permit(eviction)
     call = _of_pod(verbs, call, call.name)
-    for _ in range(_TRIES):
+    for number in range(_TRIES):
+        if number:
+            await asyncio.sleep(_PAUSE)
         if await _evicted(verbs, call, wanted):
             return _success()
-        await asyncio.sleep(_PAUSE)
     raise status.conflict(PODS, call.name, status.MODIFIED)
 
 

@@ -140,7 +140,7 @@ class Family(_Expiring):
         return found
 
     def clear(self) -> None:
-        """Drop all label sets (of gauges that are computed at each scrape)."""
+        """Drop all label sets, before the values of a gauge are set anew."""
         self._slots.clear()
 
     def lines(self) -> Iterable[str]:

@@ -115,7 +115,7 @@ class Visitor:
     def _name(self, context: Context | None, blamed: Context) -> str | None:
         """Return the name of an identifier, or report an error and return None.
 
-        The name is empty if its token is missing.
+        The name is empty if the tree has no token for it.
         """
         if context is not None and context.makes == "simple":
             return self.text(context.parts["id"]) if "id" in context.parts else ""

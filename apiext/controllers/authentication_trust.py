@@ -15,6 +15,13 @@ CLIENT_CA, PROXY_CA = "client-ca-file", "requestheader-client-ca-file"
 # Upstream keeps a certificate for this time after its expiry, since clocks differ.
 SLACK = timedelta(minutes=5)
 _CA_FILES = (CLIENT_CA, PROXY_CA)
+_SETTINGS: Mapping[str, str] = {  # key → field of ProxyConfig
+    "requestheader-allowed-names": "allowed_names",
+    "requestheader-extra-headers-prefix": "extra_prefixes",
+    "requestheader-group-headers": "group_headers",
+    "requestheader-uid-headers": "uid_headers",
+    "requestheader-username-headers": "user_headers",
+}
 
 
 def trust_of(client_ca: str, proxy_ca: str, proxy: ProxyConfig) -> dict[str, str]:
@@ -25,25 +32,21 @@ def trust_of(client_ca: str, proxy_ca: str, proxy: ProxyConfig) -> dict[str, str
     found = {CLIENT_CA: client_ca} if client_ca else {}
     if proxy_ca:
         found[PROXY_CA] = proxy_ca
-        found["requestheader-allowed-names"] = _json(proxy.allowed_names)
-        found["requestheader-extra-headers-prefix"] = _json(proxy.extra_prefixes)
-        found["requestheader-group-headers"] = _json(proxy.group_headers)
-        found["requestheader-uid-headers"] = _json(proxy.uid_headers)
-        found["requestheader-username-headers"] = _json(proxy.user_headers)
+        found |= {key: _json(getattr(proxy, field)) for key, field in _SETTINGS.items()}
     return found
 
 
 def merged(stored: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Add the data of this server to stored data, which other servers may have written.
 
-    As in upstream, drop expired certificates, and keys other than those of ``trust_of``. If no CA for proxies remains,
+    As in upstream, drop expired certificates, and keys that ``trust_of`` does not return. If no CA for proxies remains,
     also drop the other settings of proxies. Raise ValueError or TypeError if the stored data is invalid.
     """
     data = {}
     for key in sorted({*stored, *own}):
         if key in _CA_FILES:
             text = _certificates(stored.get(key, ""), own.get(key, ""))
-        elif key.startswith("requestheader-"):
+        elif key in _SETTINGS:
             lists = (json.loads(text) for text in (stored.get(key), own.get(key)) if text)
             text = _json(tuple(dict.fromkeys(value for values in lists for value in values)))
         else:

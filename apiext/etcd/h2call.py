@@ -82,9 +82,9 @@ class Call:
     def has_progressed(self, unsent: int) -> bool:
         """Report whether bytes were sent or received since the last check.
 
-        If so, the call is slow, but not stuck. ``unsent`` is the result of ``unacknowledged``. At the first check, a
-        request that had to wait for the flow-control windows has progressed; another request has progressed only if
-        bytes of its response were received.
+        If so, the call is slow, but not stuck. ``unsent`` is the result of ``unacknowledged``. The first
+        check has no earlier values to compare. It counts a request that had to wait for the flow-control windows as
+        progressed, and another request only if bytes of its response were received.
         """
         before, at = self.progress, (self.size, -len(self.out), -unsent)
         self.progress = at

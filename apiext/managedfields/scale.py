@@ -30,10 +30,13 @@ def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) ->
     """Return the managedFields of an object after a write of its Scale.
 
     Upstream: ScaleHandler.ToParent. ``given`` are the managedFields of the object before the write. ``of_scale`` are
-    the managedFields of the Scale after the write. Entries of ``given`` with unknown versions are deleted. An entry of
-    ``given`` loses the replicas if its manager has no entry in ``of_scale``. An entry of ``of_scale`` whose manager
-    does not own the replicas in ``given`` is added with the version ``api_version``. The added entry has a time only if
-    its manager has an entry in ``given``.
+    the managedFields of the Scale after the write. Entries of ``given`` with unknown versions are deleted.
+
+    The identity of an entry is its manager, operation and version. Appliers have no version in it. Updaters have the
+    version autoscaling/v1 in ``of_scale`` (``_in_scale``), so their identities differ between the two arguments. An
+    entry of ``given`` keeps the replicas if ``of_scale`` has an entry with the same identity, and else loses them. Each
+    other entry of ``of_scale`` with the replicas is added, with the version ``api_version``. It gets the time of the
+    entry of ``given`` with the same identity, and else no time.
     """
     above, owners = entries.readable(given), entries.readable(of_scale)
     kept: Managers = {}

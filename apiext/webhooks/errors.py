@@ -47,7 +47,7 @@ class Refused(CallError):
 
 
 class CircuitOpen(CallError):
-    """A call that was not sent, since previous calls failed slowly.
+    """A call that was not sent, since the circuit breaker of its webhook is open.
 
-    The time for the next trial call has not come yet.
+    The breaker opens after several slow failures in a row (see breaker.py), until the next trial call.
     """

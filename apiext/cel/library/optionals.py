@@ -16,7 +16,8 @@ def _is_zero(value: Value) -> bool:
         return value.ns == -62_135_596_800_000_000_000
     if type(value) is Open:
         return not value.fields
-    # as upstream, data of a declared type and values of library types are never zero values
+    # as upstream, data with a schema (DeclaredView) and values of library types (Special) are never zero values, even
+    # if they are empty
     return type(value) in (str, bytes, list, Map, DynamicList, DynamicMap) and not len(value)
 
 

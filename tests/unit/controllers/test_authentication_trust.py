@@ -44,12 +44,13 @@ def test_requestheader_lists_require_proxy_ca() -> None:
 
 
 def test_own_data_is_added_to_stored_data() -> None:
-    stored = {CLIENT_CA: ONE, PROXY_CA: ONE, "requestheader-allowed-names": '["a","front"]', "other": "x"}
+    unknown = {"other": "x", "requestheader-other": '["x"]'}
+    stored = {CLIENT_CA: ONE, PROXY_CA: ONE, "requestheader-allowed-names": '["a","front"]', **unknown}
     found = merged(stored, trust_of(TWO, TWO, PROXY))
     assert found[CLIENT_CA] == found[PROXY_CA] == ONE + TWO
     assert json.loads(found["requestheader-allowed-names"]) == ["a", "front"]
     assert json.loads(found["requestheader-username-headers"]) == ["X-Remote-User"]
-    assert "other" not in found
+    assert not unknown.keys() & found
     assert merged(found, trust_of(TWO, TWO, PROXY)) == found
 
 

@@ -83,7 +83,8 @@ class Model(Struct, frozen=True, eq=False):
       report duplicate fields in these values.
     - ``merge_type()`` returns the merge type for server-side apply. ``empty`` is an object with only its type
       and the fields that Go always prints.
-    - ``owns_items()`` reports whether the items of a list may have different field managers.
+    - ``owns_items()`` reports whether the schema may have a list whose items have different field managers (list type
+      map or set). It is true while the schema is not compiled.
     - ``merge_keys`` is path of a list → the key by which a strategic merge patch merges its items.
     - ``schema()`` returns the OpenAPI schema; it reads the schema at each call, to save memory.
     """
@@ -136,8 +137,8 @@ class Endpoint(Struct, frozen=True):
     - ``review``: the name of a function in ``verbs/reviews.py`` that answers a create, for kinds that are not stored,
       such as TokenReview; else empty.
     - ``metadata_checks``: the checks of the kind that ``objectmeta.validate_update`` runs for changed metadata, after
-      the checks of all kinds. If they are empty, the metadata of a new object is validated last, and only if its other
-      fields are valid.
+      the checks of all kinds. For kinds without such checks, a create validates the metadata last, and only if the
+      other fields are valid.
     - ``sign(document, name, uid, groups, extra)`` writes the requesting user into a new object.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.

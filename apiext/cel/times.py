@@ -1,4 +1,4 @@
-"""Parse and print timestamps and durations as Go does."""
+"""Parse timestamps and durations, and print timestamps, as Go does."""
 
 import re
 from collections.abc import Callable
@@ -261,7 +261,7 @@ _CYCLE = 146_097  # days of 400 years, after which the calendar repeats, also it
 _LAST_DAY = date.max.toordinal()
 _KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # range of seconds in which Python knows the offset of a zone
 _NAME = 255  # maximal characters of a zone's name, which is the name of a file
-_LOOKED_UP = 500  # opening the file of a zone takes as much of the time budget as this number of elements
+_LOOKED_UP = 500  # opening the file of a zone counts as much work as reading this number of elements (effort.py)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 

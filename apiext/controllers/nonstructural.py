@@ -24,9 +24,8 @@ class NonStructural:
         self._statuses = statuses
         self._clock = clock
         self._validated: dict[str, bytes] = {}  # name → digest of a definition whose condition is right
-        # Names of definitions to validate. ``Facts.suspect`` (the stored form does not show that a server has found the
-        # schema structural) cannot replace this set, since a write of the status can make ``suspect`` false before the
-        # validation.
+        # Names of definitions to validate. ``Facts.suspect`` is not enough. It is true if the stored form does not
+        # prove that the schema is structural. A write of the status can make it false before the validation.
         self._waiting: set[str] = set()
 
     def wanted(self, name: str) -> bool:

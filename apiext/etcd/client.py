@@ -114,7 +114,7 @@ class Etcd:
         Wait for each connection at most ``within`` seconds, or the budget of a call if this is shorter.
         """
         budget, self._caller.budget = self._caller.budget, min(within, self._caller.budget)
-        self._loop = asyncio.get_running_loop()  # cached, since asyncio.get_running_loop() makes a system call
+        self._loop = asyncio.get_running_loop()  # cached: in Python 3.11 it makes a system call
         self._head.start()
         await self._scope.open()
         self._calls.start()

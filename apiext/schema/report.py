@@ -44,8 +44,9 @@ class Report:
     """The errors of one validation, in order and without duplicates, and the number of checks.
 
     ``checks`` is upstream's MatchCount. ``cost`` is the size of the errors in a response: 1 for each error and for
-    each KiB. ``counted`` is true inside a junctor. ``full`` is true if no further error fits into a response; then an
-    error is stored only if it is the first.
+    each KiB. ``counted`` is true inside a junctor. ``full`` is true if no further error fits into a response. A
+    report for a branch of a junctor inherits it, and then stores only its first error, which shows that the branch
+    failed.
     """
 
     __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")

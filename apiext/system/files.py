@@ -18,8 +18,9 @@ _LINKS = 40  # maximum number of followed links, as in Linux
 def target(path: Path) -> Path:
     """Follow the links of this user and of root from a path; return the path of the file.
 
-    Raise PermissionError for a link or pipe of another user, and OSError (ELOOP) for too many links. Links in the
-    directories of the path are not resolved, since for example /proc/1/root/x is not /x.
+    Raise PermissionError for a link or pipe of another user, and OSError (ELOOP) for too many links. The function
+    resolves only links at the end of the path; the kernel follows links in its directories. The text of such a link can
+    be misleading: /proc/1/root has the text "/", but leads to the root directory of process 1.
     """
     for _ in range(_LINKS):
         try:

@@ -120,7 +120,7 @@ def test_a_list_by_metadata_name_ignores_its_limit(api: Client) -> None:
     old = widgets.create("a", color="red")["metadata"]["resourceVersion"]
     new = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
     widgets.create("b")
-    # upstream: only the limit of a list of several objects makes pages, and makes its resourceVersion an exact revision
+    # upstream: a limit has an effect on a list of one object by name only with a continue token
     # So this list by name ignores the limit, and returns the object as it is now, not as it was at the old revision.
     listed = api.get(widgets.path(), fieldSelector="metadata.name=a", resourceVersion=old, limit=1).expect(200)
     assert (listed["items"], listed["metadata"]["continue"]) == ([new], "")

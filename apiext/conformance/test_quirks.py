@@ -1,6 +1,6 @@
 """Surprising behaviour of kube-apiserver.
 
-The comments ``upstream:`` in these tests are the same as in the code.
+A comment ``upstream:`` in these tests describes the behaviour of kube-apiserver.
 """
 
 from typing import Any
@@ -117,8 +117,8 @@ def ruled(request: pytest.FixtureRequest) -> Resource:
     ],
 )
 def test_partial_validation_of_an_object_of_another_kind(ruled: Resource, spec: object, more: list[str]) -> None:
-    # upstream: metadata and values of an object of another kind are not validated
-    # So the causes are the wrong kind and the errors in ``more``.
+    # upstream: an object of another kind is not validated by its schema
+    # List types, embedded resources and rules are validated: their errors are in ``more``.
     body = {**ruled.make("b"), "kind": "Gadget", "spec": spec}
     operations = [{"op": "replace", "path": f"/{name}", "value": body[name]} for name in ("kind", "spec")]
     sent = [("POST", "", body, "application/json"), ("PATCH", "a", operations, JSON_PATCH)]

@@ -111,8 +111,7 @@ def test_a_pod_without_a_node_is_deleted_at_once(api: Client) -> None:
 def test_watchers_see_the_deletion_timestamp_of_a_pod_before_its_deletion(
     api: Client, spec: dict[str, Any], query: str, marks: list[int]
 ) -> None:
-    # The mark is the deletionTimestamp. "Both" are the write of the mark and the deletion.
-    # upstream: watchers get the mark before the deletion, and admission is called for both
+    # upstream: watchers see the deletionTimestamp before the deletion; admission is called for both writes
     with one(api, PODS, {"spec": {"containers": CONTAINERS, **spec}}) as made:
         name, revision = made["metadata"]["name"], made["metadata"]["resourceVersion"]
         deleted = api.delete(f"{at(PODS, made)}{query}").expect(200)

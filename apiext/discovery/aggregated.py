@@ -88,7 +88,7 @@ def _subresource(served: ServedVersion, endpoint: Endpoint) -> Document:
 
 def _own_kind(served: ServedVersion) -> Document:
     model = served.model
-    # as upstream, group and version of a built-in kind are omitted
+    # as upstream, group and version of a built-in kind are empty
     return _kind("", "", model.kind) if model.typed else _kind(model.group, model.version, model.kind)
 
 

@@ -59,7 +59,7 @@ def _merge_map(live: View, patch: Document, lists: Mapping[str, str], path: str)
     """Return the merged map.
 
     Delete from the patch: ``$retainKeys``, ``$setElementOrder`` and the array that it names, ``$patch: replace``, and
-    nulls inside a value that has no live value of the same type.
+    the nulls inside a map or array whose field, in the live object, is missing or has another type.
     """
     if DIRECTIVE in patch:
         return _directed(patch)
@@ -312,7 +312,7 @@ def _identity(item: Any, key: str) -> Hashable:
         if not key:
             return _hashable(item)
         raise _wrong_type(dict, item)
-    # Here, both conditions raise an error.
+    # Without a merge key, this server raises the error of a map that lacks its merge key.
     if not key or key not in item:  # upstream: an order of maps without a merge key causes a panic
         raise StrategicPatchError(f"map: {{}} does not contain declared merge key: {key}", item)
     return _hashable(item[key])

@@ -228,7 +228,7 @@ def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping
     return response, body.bare_json if trail.verdict.omit_managed_fields else body.json, reply.size
 
 
-_LARGEST_STATUS = 4096  # bytes; the response to a delete is a Status or an object, and a Status is smaller
+_LARGEST_STATUS = 4096  # bytes; a Status is smaller, so a larger response to a delete is an object
 
 
 def _is_object(exchange: Exchange, reply: Reply) -> bool:

@@ -35,9 +35,9 @@ class Sender:
 
     A connection reuses a Sender while requests have equal headers. ``manager`` is the field manager that the User-Agent
     implies: the text before its first slash. ``impersonates`` is true if the headers request an impersonation.
-    ``packed`` is true if the body has an encoding that the server does not decode. ``pages`` caches results of
-    http/browsers.py: True for writes, False for reads → origin of the web page that may have sent the requests, "" for
-    none.
+    ``packed`` is true if the body has an encoding that the server does not decode. ``pages`` caches the
+    origin of the web page that may have sent the requests, "" for none (see browsers.py). Its key is True for writes
+    and False for reads.
     """
 
     __slots__ = ("accept", "agent", "audit_id", "authorization", "impersonates", "manager", "packed", "pages")

@@ -105,9 +105,9 @@ class VerbOperations:
         await api.catch_up(self._verbs)
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
-        """Return the cached object without waiting (RV-002: resourceVersion=0).
+        """Return an object as it is in the cache, without waiting; return None if it is not there.
 
-        Return None if the object is not cached.
+        The caller uses its size to estimate the memory that a write needs.
         """
         collection = self._verbs.store.collection(resource)
         if collection is None or not collection.state.ready:
@@ -124,7 +124,7 @@ class VerbOperations:
     def connect(self, call: Call) -> Coroutine[Any, Any, None]:
         """Handle a request that upstream forwards.
 
-        Return if the response is an empty log, else raise StatusError.
+        Return for the log of a pod without a node, which is empty. Else raise StatusError.
         """
         return connects.connect(self._verbs, call)
 

@@ -55,7 +55,7 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     if not deletion.ends:
         return outcome
     # The first commit has marked the pod with its deletionTimestamp; the second commit deletes the pod.
-    try:  # upstream: watchers get the mark before the deletion, and admission is called for both
+    try:  # upstream: watchers see the deletionTimestamp before the deletion; admission is called for both writes
         return await commit(verbs, call, deletion.marked_state, deletion.decide, deletion.renew)
     except status.StatusError as refusal:
         if refusal.code != 404:

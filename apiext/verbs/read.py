@@ -87,8 +87,8 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
     collection = collection_of(verbs, call)
-    # upstream: only the limit of a list of several objects makes pages, and makes its resourceVersion an exact revision
-    # So a list of one object by its name ignores the limit, unless the request has a continue token.
+    # upstream: a limit has an effect on a list of one object by name only with a continue token
+    # On other lists it makes pages, and makes resourceVersion an exact revision.
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     query = ListQuery(
         options.resource_version, options.resource_version_match, limit, options.continue_token, call.resource.cached

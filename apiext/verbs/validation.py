@@ -16,8 +16,8 @@ def validate(call: Call, new: Document, old: View | None) -> None:
     served, is_status = call.served, call.endpoint.name == "status"
     validation, typed = served.validation, served.model.typed
     errors = identity.kind_errors(call, new)
-    # upstream: metadata and values of an object of another kind are not validated
-    # So only ``structure`` (catalog/served.py), the metadata of an update, and the rules are validated in this case.
+    # upstream: an object of another kind is not validated by its schema
+    # Only list types and embedded resources (``structure``), the metadata of an update, and the rules are validated.
     if errors:
         errors += validation.structure(new, old, call.endpoint.name)
         # upstream: metadata of an update is validated for all resources, before the validation of the kind

@@ -245,7 +245,7 @@ class Clock(NamedTuple):
 def wall_clock(seconds: int) -> Clock:
     """Return the wall clock for a time in seconds since 1970."""
     days, rest = divmod(seconds, _DAY)
-    years = 0  # the years by which the date is shifted into Python's range, one cycle of the calendar
+    years = 0  # 400 or -400, a cycle of the calendar, if the date is outside Python's range
     number = days + _EPOCH
     if not 1 <= number <= _LAST_DAY:
         years = 400 if number < 1 else -400

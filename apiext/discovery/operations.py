@@ -134,9 +134,10 @@ class Operation(Struct, frozen=True):
 
 
 class PathItem(Struct, frozen=True):
-    """A path with its operations, the keys of their common parameters, and its resource's kind.
+    """A path with its operations, the keys of their common parameters, and a kind.
 
-    The kind is "" for a path without a resource.
+    The kind is that of the resource, or of the options of a connection such as PodExecOptions. It is "" for a path
+    without a resource.
     """
 
     path: str

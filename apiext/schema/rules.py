@@ -147,9 +147,9 @@ class Scope:
     def part(self, step: str, node: Structural) -> Structural | None:
         """Return the schema from which the type of a child is created.
 
-        Return None if the type has no such field. ``node`` is the child's own schema, which differs from the result for
-        the metadata of whole objects. A property whose name cannot be escaped for CEL is no field of the type; its own
-        schema is returned.
+        ``node`` is the child's own schema, which differs from the result for the metadata of whole objects. Return
+        ``node`` for a property whose name cannot be escaped for CEL, although the type has no field for it. For other
+        children that are no field of the type, return None.
         """
         source = self.type_source
         if step not in _PARTS and escape(step) is None:
@@ -388,7 +388,7 @@ class Run:
                 return
 
     def _full(self) -> bool:
-        """Return whether no further error fits into a response."""
+        """Return whether there are more errors than fit into a response."""
         fresh = self.errors[self._counted :]
         self._counted += len(fresh)
         self._size += sum(error.size for error in fresh)
@@ -433,7 +433,7 @@ class Run:
             return not fits
         found = self.work.evaluate(program, {**given, "oldSelf": old})
         if found.cost > self.budget:
-            self.budget = 0  # this rule fails, and each later rule that costs more than 0 reports the exhausted budget
+            self.budget = 0  # this rule fails; the next rule that costs more than 0 ends the validation with an error
             return False
         self.budget -= found.cost
         return found.error is not None or found.value is True

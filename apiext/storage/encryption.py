@@ -26,7 +26,7 @@ class EncryptionError(ValueError):
 class MissingKey(EncryptionError):
     """No plug-in has decrypted the data key of a stored value.
 
-    ``tried`` is false if a call of the plug-in may decrypt the data key now.
+    ``tried`` is false if a call of the plug-in may still decrypt the data key.
     """
 
     def __init__(self, text: str, status: str, tried: bool) -> None:

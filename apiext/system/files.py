@@ -47,7 +47,7 @@ def write(path: Path, content: bytes) -> None:
 
     - All users may write to the directory, the directory is sticky, and an existing file belongs to another user.
     - All users may write to the directory, and the directory is not sticky.
-    - The directory belongs to an untrusted user, is not sticky, and its group is not a group of this process.
+    - The directory belongs to an untrusted user, is not sticky, and its group is neither 0 nor one of this process.
 
     The last two cases do not apply to mounted volumes, and not to a process that runs as root. Raise OSError for other
     errors.
@@ -89,9 +89,10 @@ def remove(path: Path) -> None:
 def check_private(root: Path, names: Iterable[str]) -> None:
     """Raise PermissionError if an untrusted user owns or may write to ``root`` or files in it.
 
-    ``names`` are the checked files in the directory ``root``. A group of this process may have write access, as with
-    volumes of a pod. All users may have write access to a sticky directory. If ``root`` is a mounted volume, only the
-    files are checked, and the owner of ``root`` is trusted: all users can often write to volumes of containers.
+    ``names`` are the checked files in the directory ``root``. Group 0 and the groups of this process may have write
+    access, as with volumes of a pod. All users may have write access to a sticky directory. If ``root`` is a mounted
+    volume, only the files are checked, and the owner of ``root`` is trusted: all users can often write to volumes of
+    containers.
     """
     volume = root.is_mount()
     trusted = [root.stat().st_uid] if volume else []

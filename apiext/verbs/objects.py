@@ -54,7 +54,7 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
 def accepted(call: Call, new: Document) -> Document:
     """Prune an object that no decoder has pruned.
 
-    Return the object unchanged if the call does not use the storage version.
+    Return an object of another version unchanged: encoding converts it to the storage version and prunes it there.
     """
     return call.served.shaping.accept(new) if call.served.names.version == call.resource.storage_version else new
 
@@ -66,7 +66,7 @@ def with_hidden(
 
     ``raw`` are the stored bytes, and ``shown`` is the object in the version of the call. ``deleted()`` returns hidden
     paths that the write deletes. Fields are hidden only by the conversion strategy None. A conversion webhook converts
-    the complete object, and each version of a built-in kind has all fields.
+    the complete object, and the conversion of a built-in kind keeps all fields.
     """
     versions = call.resource.all_versions
     if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
@@ -95,7 +95,8 @@ async def without_managed_fields(call: Call, new: Document) -> bytes | None:
 def absent(call: Call) -> status.StatusError:
     """Return the 404 for the call's object.
 
-    If the store has confirmed that the object does not exist, the caller raises the 404 ``from`` the store's error.
+    If the store has confirmed that the object does not exist, the caller raises it ``from RevisionChanged(None)``. Then
+    ``commit`` does not read the store again.
     """
     return status.not_found(call.served.names.group_resource, call.name)
 

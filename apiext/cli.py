@@ -30,6 +30,7 @@ from apiext.config import (
     OPTIONAL_PLUGINS,
     PLUGINS,
     RBAC,
+    RESTRICTING_PLUGINS,
     STATUS_MANAGER,
     AdmissionConfig,
     ApiConfig,
@@ -632,7 +633,11 @@ def _version(text: str) -> str:
 
 
 def _plugins(values: Mapping[str, str], warn: Warn) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the disabled and the enabled plug-ins."""
+    """Return the disabled and the enabled plug-ins.
+
+    Plug-ins that apiext does not have cause a warning. Raise ConfigError without --ignore-unsupported-flags if an
+    enabled plug-in of these would restrict clients.
+    """
     off, on = (frozenset(names(values[f"{verb}-admission-plugins"])) for verb in ("disable", "enable"))
     if both := sorted(off & on):
         text = f"[{' '.join(both)}] in enable-admission-plugins and disable-admission-plugins overlapped"
@@ -640,6 +645,12 @@ def _plugins(values: Mapping[str, str], warn: Warn) -> tuple[frozenset[str], fro
     for verb, named in (("disable", off), ("enable", on)):
         for name in sorted(named - PLUGINS - FOREIGN_PLUGINS):
             raise ConfigError(f'{verb}-admission-plugins plugin "{name}" is unknown')
+        refused = sorted(named & RESTRICTING_PLUGINS) if verb == "enable" else []
+        if refused and not boolean("ignore-unsupported-flags", values["ignore-unsupported-flags"]):
+            raise ConfigError(
+                f"--enable-admission-plugins: apiext does not have {', '.join(refused)}, which would restrict clients; "
+                "omit it, or add --ignore-unsupported-flags to start without it"
+            )
         if foreign := sorted(named & FOREIGN_PLUGINS):
             warn(f"--{verb}-admission-plugins: apiext does not have {', '.join(foreign)}")
     return off & PLUGINS, on & PLUGINS

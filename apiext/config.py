@@ -33,6 +33,13 @@ FOREIGN_PLUGINS = frozenset(
     )
 )  # fmt: skip
 """Plug-ins of kube-apiserver 1.37 that apiext does not have."""
+RESTRICTING_PLUGINS = frozenset(
+    (
+        "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ImagePolicyWebhook",
+        "LimitPodHardAntiAffinityTopology", "PodNodeSelector", "PodTolerationRestriction",
+    )
+)  # fmt: skip
+"""Plug-ins of FOREIGN_PLUGINS that restrict clients; --enable-admission-plugins with their names ends the start."""
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
 KUBERNETES_VERSION = "1.37.0"  # default of --kubernetes-version
 STATUS_MANAGER = "kube-apiserver"  # default of --status-manager

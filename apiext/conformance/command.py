@@ -51,7 +51,10 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     asked = parser().parse_args(list(arguments))
     if importlib.util.find_spec("pytest") is None:
-        return _refuse("pytest is not installed: pip install 'apiext[conformance]'")
+        return _refuse(
+            "pytest is not installed: call `scripts/setup test` in a clone, or install the wheel with the extra "
+            "[conformance], as `apiext-VERSION-py3-none-any.whl[conformance]`"
+        )
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-conformance-")))
         try:

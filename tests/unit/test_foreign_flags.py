@@ -15,6 +15,7 @@ from apiext.config import (
     GARBAGE_COLLECTOR,
     PLUGINS,
     RBAC,
+    RESTRICTING_PLUGINS,
     Config,
     ConfigError,
 )
@@ -194,9 +195,15 @@ def test_admission_plugin_flags_warn_or_refuse_foreign_plugins(verb: str) -> Non
     for name in PLUGINS:
         assert not parse(f"--{verb}-admission-plugins={name}")[1]
     for name in FOREIGN_PLUGINS:
-        assert parse(f"--{verb}-admission-plugins={name}")[1] == [
-            f"--{verb}-admission-plugins: apiext does not have {name}"
-        ]
+        flags = [f"--{verb}-admission-plugins={name}"]
+        if verb == "enable" and name in RESTRICTING_PLUGINS:
+            assert refusal(*flags) == (
+                f"--enable-admission-plugins: apiext does not have {name}, which would restrict clients; "
+                "omit it, or add --ignore-unsupported-flags to start without it"
+            )
+            flags.append("--ignore-unsupported-flags")
+        assert parse(*flags)[1] == [f"--{verb}-admission-plugins: apiext does not have {name}"]
+    assert RESTRICTING_PLUGINS < FOREIGN_PLUGINS
     assert refusal(f"--{verb}-admission-plugins=Odd") == f'{verb}-admission-plugins plugin "Odd" is unknown'
 
 

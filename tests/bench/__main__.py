@@ -47,7 +47,7 @@ def compare(asked: argparse.Namespace) -> None:
         theirs = stack.enter_context(against.checkout(asked.against))
         trees = against.Tree(ours), against.Tree(theirs, asked.python)
         print(
-            f"{asked.tree or 'this checkout'} against {asked.against}: CPU and memory of the server with its etcd, "
+            f"{asked.tree or 'this checkout'} against {asked.against}: CPU and memory of the server, "
             f"{asked.rounds} rounds of {asked.requests} requests a kind; load {os.getloadavg()[0]:.1f}",
             flush=True,
         )

@@ -88,7 +88,7 @@ def measure(names: Iterable[str] = (), root: Path = ROOT) -> Iterator[Slope]:
     """Measure the named dimensions, or all, each size with a new server of a source tree.
 
     If a dimension exceeds its exponent, it is measured twice more, since other work of the machine disturbs; the
-    smallest exponent counts.
+    smallest cost of each size counts.
     """
     wanted = set(names)
     with tempfile.TemporaryDirectory(prefix="apiext-surface-") as temporary:

@@ -50,7 +50,7 @@ class Metrics:
         )
         self._rejections = _counter(
             "webhook_rejection_count",
-            "Writes that an admission webhook rejected; error_type is no_error for a denial, else it names the failure.",
+            "Writes that an admission webhook rejected; error_type is no_error for a denial, else the failure.",
             "name", "type", "operation", "error_type", "rejection_code",
         )  # fmt: skip
         self._open = _counter(

@@ -139,7 +139,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Request /readyz of a running server, for health checks of containers; exit 0 if it is ready."""
+    """Request /readyz of a server, as a health check of containers: exit 0 if it is ready."""
     import http.client
     import ssl
     from urllib.parse import urlsplit

@@ -20,10 +20,10 @@ USAGE = """usage: apiext COMMAND [ARGS]
 commands:
   serve    serve CustomResourceDefinitions and custom objects: apiext serve --insecure
   check    check whether a running server is ready: apiext check --url URL [--cafile FILE]
-  crd      validate definitions offline, as create would: apiext crd lint FILE…
+  crd      validate definitions without a server, as a create does: apiext crd lint FILE…
   kubeconfig
-           print one for a user, or merge it into kubectl's file: apiext kubeconfig print | merge | remove
-  migrate  rewrite stored objects at the storage version: apiext migrate RESOURCE… | --all
+           print a kubeconfig, or merge the administrator's into kubectl's: apiext kubeconfig print | merge | remove
+  migrate  rewrite stored objects in the storage version: apiext migrate RESOURCE… | --all
   config   print the configuration of serve, with the source of each value: apiext config print [FLAG …]
   envtest-assets
            write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
@@ -139,7 +139,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Request /readyz of a running server: exit 0 if it is ready (health checks of containers)."""
+    """Request /readyz of a server, as a health check of containers: exit 0 if it is ready."""
     import http.client
     import ssl
     from urllib.parse import urlsplit
@@ -223,7 +223,7 @@ def _version_parser() -> "argparse.ArgumentParser":
 
 
 def migrate(arguments: Sequence[str]) -> int:
-    """Rewrite stored objects at the storage version of their definition."""
+    """Rewrite stored objects in the storage version of their definition."""
     from apiext.tools import migrate as command
 
     return command.run(arguments)

@@ -100,14 +100,16 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
              aliases=("secure-port",), daily=True),
         Flag("bind-address", "address to serve on", "127.0.0.1", "ADDRESS", daily=True),
         Flag("insecure", "plain http on a loopback address, no authentication", switch=True, daily=True),
-        Flag("ready-file", "JSON file written when the server is ready", metavar="FILE", daily=True),
+        Flag("ready-file", "JSON file that the server writes when it is ready", metavar="FILE", daily=True),
         Flag("kubeconfig", "file of the admin kubeconfig (default DIR/admin.kubeconfig)", metavar="FILE", daily=True),
-        Flag("workers", "processes sharing the port and the etcd of --etcd-servers; auto: one for each core", "1", "N",
-             values=("auto",), daily=True),
-        Flag("storage-initialization-timeout", "longest time that reading objects delays readiness", "1m", "DURATION"),
+        Flag("workers", "number of processes behind one port; several need --etcd-servers; auto: one for each core",
+             "1", "N", values=("auto",), daily=True),
+        Flag("storage-initialization-timeout",
+             "time after which the server is ready even if it has not read all stored objects", "1m", "DURATION"),
         Flag("kubernetes-version", "version that /version reports", KUBERNETES_VERSION, "X.Y.Z"),
-        Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
-        Flag("ignore-unsupported-flags", "start despite flags that would restrict access and are not supported",
+        Flag("shutdown-delay-duration",
+             "time for which a stopping server reports not ready, but still accepts connections", "0s", "DURATION"),
+        Flag("ignore-unsupported-flags", "start even with flags that restrict access and that apiext does not support",
              switch=True),
     ),
     "Log": (
@@ -118,13 +120,13 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("quiet", "log warnings and errors only, without the ready line", switch=True, daily=True),
     ),
     "Store": (
-        Flag("store", "store in this process: sqlite (a file in the data directory), or memory (lost at its end) "
-             "(default sqlite, without --etcd-servers)", metavar="KIND", values=("sqlite", "memory"), daily=True),
-        Flag("store-quota-bytes", "size of the store in this process, beyond which writes are refused", str(8 << 30),
-             "N"),
-        Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; empty: --store", metavar="URL[,URL]",
+        Flag("store", "store in this process: sqlite (a file in the data directory), or memory (lost when the server "
+             "ends) (default sqlite, without --etcd-servers)", metavar="KIND", values=("sqlite", "memory"), daily=True),
+        Flag("store-quota-bytes", "size of the store in this process in bytes, above which it accepts only deletions",
+             str(8 << 30), "N"),
+        Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; empty: use --store", metavar="URL[,URL]",
              daily=True),
-        Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
+        Flag("etcd-prefix", "prefix of all keys in the store", "/registry", "PREFIX"),
         Flag("etcd-cafile", "CA bundle that signed etcd's certificate", metavar="FILE"),
         Flag("etcd-certfile", "client certificate for etcd", metavar="FILE"),
         Flag("etcd-keyfile", "key of the client certificate for etcd", metavar="FILE"),
@@ -170,13 +172,15 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
              values=tuple(sorted(PLUGINS - OPTIONAL_PLUGINS)), daily=True),
         Flag("enable-admission-plugins", f"admission plug-ins to enable, of {', '.join(sorted(OPTIONAL_PLUGINS))}",
              metavar="A,B", values=tuple(sorted(OPTIONAL_PLUGINS))),
-        Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
-             metavar="FILE"),
-        Flag("service-resolver", "YAML map from services of webhooks to addresses: name.namespace:port to host:port",
+        Flag("admission-control-config-file",
+             "AdmissionConfiguration: names the kubeconfigs with credentials for admission webhooks", metavar="FILE"),
+        Flag("service-resolver",
+             "YAML file that maps services of webhooks to addresses, such as hook.default:443: localhost:9443",
              metavar="FILE", daily=True),
-        Flag("webhook-deny-cidrs", "networks in which webhooks must not be, such as 127.0.0.0/8,::1/128",
+        Flag("webhook-deny-cidrs", "networks in which the server calls no webhooks, such as 127.0.0.0/8,::1/128",
              metavar="A/N,B/M"),
-        Flag("controllers", f"controllers to run, -NAME disables one, of {', '.join(sorted(CONTROLLERS))}", "*", "A,B",
+        Flag("controllers",
+             f"controllers to run; * is all, -NAME disables one: {', '.join(sorted(CONTROLLERS))}", "*", "A,B",
              values=tuple(f"*,-{name}" for name in sorted(CONTROLLERS))),
         Flag("enable-garbage-collector", "delete the dependents of deleted owners; false is the same as "
              "--controllers=*,-garbage-collector-controller", "true", switch=True),
@@ -259,7 +263,7 @@ def serve_parser(typed: Sequence[str] | None = None, *, whole: bool = False) -> 
         description="Serve CustomResourceDefinitions and custom objects.",
         allow_abbrev=False,
         epilog=f"{more}The environment variable of a flag is APIEXT_<NAME>. Order: flag, environment, --config FILE, "
-        f"default. Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or file is invalid, "
+        f"default. Exit codes: 0 stopped by a signal, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or file is invalid, "
         f"{EXIT_PORT} the port is in use, {EXIT_ETCD} the store or etcd is not available.",
     )
     parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
@@ -267,9 +271,9 @@ def serve_parser(typed: Sequence[str] | None = None, *, whole: bool = False) -> 
         "--version",
         action="version",
         version=f"Kubernetes v{KUBERNETES_VERSION}",
-        help="print the version that is served, as kube-apiserver does",
+        help="print the version of Kubernetes, as kube-apiserver does",
     )
-    parser.add_argument("--config", metavar="FILE", help="YAML file: flag names as keys")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of flags, with their names as keys")
     for title, flags in GROUPS.items():
         group = parser.add_argument_group(title)
         for flag in flags:

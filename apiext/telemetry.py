@@ -317,7 +317,7 @@ class Telemetry:
         self.refused_connections = Family(
             "apiext_connections_refused_total",
             "counter",
-            "Number of connections that were refused since too many file descriptors were open.",
+            "Number of connections that the server refused because too many file descriptors were open.",
         )
         self.authentications = Family(
             "authentication_attempts", "counter", "Counter of authentication attempts by result.", ("result",)

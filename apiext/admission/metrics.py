@@ -50,7 +50,7 @@ class Metrics:
         )
         self._rejections = _counter(
             "webhook_rejection_count",
-            "Admission webhook rejections; error_type names the failed part, rejection_code is its code.",
+            "Writes that an admission webhook rejected; error_type is no_error for a denial, else the failure.",
             "name", "type", "operation", "error_type", "rejection_code",
         )  # fmt: skip
         self._open = _counter(
@@ -64,7 +64,9 @@ class Metrics:
             family.lasting = self._lasting
         kinds = ("name", "kind", "type", "operation")
         self._exclusions = _counter(
-            "match_condition_exclusions_total", "Hooks that a false match condition skipped.", *kinds
+            "match_condition_exclusions_total",
+            "Webhooks and policies that were skipped because a match condition was false.",
+            *kinds,
         )
         self._faults = _counter(
             "match_condition_evaluation_errors_total", "Match conditions whose evaluation failed.", *kinds

@@ -45,7 +45,7 @@ USED_AT = Recent(
 STATUS_AT = Recent(
     "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds",
     "gauge",
-    "Time of the last status of a plug-in that named a key.",
+    "Time of the last status response of a plug-in, by the key that the response named.",
     ("provider_name", "key_id_hash", _SERVER),
 )
 INVALID = Family(

@@ -28,7 +28,7 @@ complete -o bashdefault -F _apiext apiext
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext completion``."""
-    found = argparse.ArgumentParser(prog="apiext completion", description="Print a script that completes for a shell.")
+    found = argparse.ArgumentParser(prog="apiext completion", description="Print a completion script for a shell.")
     found.add_argument("shell", choices=SHELLS)
     return found
 

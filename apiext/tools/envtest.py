@@ -134,8 +134,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="apiext envtest-assets",
         description="Write a directory for KUBEBUILDER_ASSETS: a kube-apiserver that starts this server, a "
-        "stand-in for etcd, and kubectl. "
-        "The envtest suite of an operator then uses this server without changes.",
+        "stand-in for etcd, and kubectl. An unchanged envtest suite of an operator then uses this server.",
     )
     found.add_argument(
         "directory",

@@ -186,7 +186,8 @@ def parser() -> argparse.ArgumentParser:
             "--kubeconfig",
             default="",
             metavar="FILE",
-            help="default: the first existing file in $KUBECONFIG, else its last file, else ~/.kube/config",
+            help="kubectl's kubeconfig (default: the first existing file in $KUBECONFIG, else the last, else "
+            "~/.kube/config)",
         )
         command.add_argument("--name", default="apiext", help="name of context, cluster and user (default apiext)")
         if name == "merge":

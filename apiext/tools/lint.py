@@ -157,10 +157,10 @@ def parser() -> argparse.ArgumentParser:
     commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser(
         "lint",
-        help="report the errors and warnings of creating definitions",
-        description="Report the errors and warnings that creating the definitions in these files would cause: the API "
-        "server's texts, each with its file and line. Other objects are ignored. The exit code is 1 if "
-        "there are errors, or if no file contains a definition.",
+        help="report the errors and warnings that a create would return",
+        description="Report the errors and warnings that a create of the definitions in these files would return, "
+        "each with its file and line. The command ignores other objects. The exit code is 1 if there are errors, or if "
+        "no file contains a definition.",
     )
     one.add_argument(
         "files",

@@ -52,8 +52,9 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext migrate``."""
     found = argparse.ArgumentParser(
         prog="apiext migrate",
-        description="Rewrite stored objects at the storage version of their definition, then reduce "
-        "status.storedVersions to it, so that older versions can be removed. Other clients may write at the same time.",
+        description="Rewrite stored objects in the storage version of their definition. Then remove the other versions "
+        "from status.storedVersions, so that you can remove them from the definition. Other clients may write at the "
+        "same time.",
     )
     found.add_argument("resources", nargs="*", metavar="RESOURCE", help="crontabs.example.com, crontabs, ct or CronTab")
     found.add_argument(
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=controllers_limits.MIGRATE_RATE,
         metavar="N",
-        help="requests per second, at least one for each object; 0 for no limit (default %(default)g)",
+        help="limit of requests per second, 0 for no limit; an object needs one or more (default %(default)g)",
     )
     found.add_argument(
         "--parallel",
@@ -81,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--rewrite",
         action="store_true",
-        help="also rewrite objects that are in the storage version, after a change of the encryption key",
+        help="also rewrite objects in the storage version, to encrypt them with a new key",
     )
     access.add_flags(found)
     return found

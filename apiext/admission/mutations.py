@@ -13,7 +13,7 @@ from apiext.admission import limits
 from apiext.admission.attributes import Form
 from apiext.admission.go_data import NotFinite, printable
 from apiext.admission.policy import Compiled, EnvironmentFactory, Policy, PolicyEvaluation, policy_of
-from apiext.admission.versions import check_kind, check_type
+from apiext.admission.versions import check_kind, check_metadata, check_type
 from apiext.catalog.admission_cel import PATCH_TYPES, compiled
 from apiext.catalog.served import ServedVersion
 from apiext.cel import effort
@@ -41,8 +41,10 @@ class Kind(Struct, frozen=True):
     """The kind of the mutated objects, with the merge rules of its fields.
 
     ``complete(document)`` applies defaults; it returns the object, and the paths of unknown fields. It raises
-    ValueError for a document that does not fit the Go type, or whose defaults are too large. ``typed`` is true if the
-    kind has a Go type upstream; if not, ``complete`` reports no unknown fields.
+    ValueError for a document that does not fit the Go type, or whose defaults are too large, and a 422 for a custom
+    object with metadata of a wrong type.
+
+    ``typed`` is true if the kind has a Go type upstream; if not, ``complete`` reports no unknown fields.
     """
 
     api_version: str
@@ -60,6 +62,7 @@ def kind_of(form: Form, served: ServedVersion, subresource: str) -> Kind:
         return Kind(form.api_version, form.kind, of_type, model.normalize)
 
     def complete(document: Document) -> tuple[Document, list[str]]:
+        check_metadata(served, document.get("metadata"))  # ``complete`` would drop such values
         return served.shaping.complete(document), []
 
     return Kind(form.api_version, form.kind, of_type, complete, typed=False)

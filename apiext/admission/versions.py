@@ -4,7 +4,8 @@ The objects are converted once for each version, until a hook changes them (ADM-
 version in which a hook receives the objects (see attributes.py).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import orjson
 
@@ -13,7 +14,9 @@ from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
 from apiext.documents.errors import DecodeError
-from apiext.meta import status
+from apiext.meta import objectmeta, status
+from apiext.meta.fields import invalid
+from apiext.meta.names import GroupKind
 from apiext.schema.budget import DEFAULTS, OverBudget
 from apiext.text.quotes import go_quote
 
@@ -122,6 +125,31 @@ def pruned(served: ServedVersion, subresource: str, document: Document) -> Docum
         return document
     document.setdefault("metadata", {})
     return served.shaping.settle(document)
+
+
+def check_metadata(served: ServedVersion, metadata: Any) -> None:
+    """Raise a 422 for metadata of a custom object with a value of a wrong type.
+
+    Upstream: getObjectMeta of the validation of custom objects.
+    """
+    if metadata.__class__ is dict:
+        try:
+            objectmeta.coerce(metadata)
+        except DecodeError as error:
+            fault = error.restored or str(error)
+        else:
+            return
+    elif metadata is None:
+        return
+    else:
+        fault = f"expected map[string]interface {{}}, got {_GO_TYPES[metadata.__class__]}"
+    names = served.names
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    shown = name if isinstance(name, str) else ""
+    raise status.invalid(GroupKind(names.group, names.kind), shown, [invalid("metadata", metadata, fault)])
+
+
+_GO_TYPES: Mapping[type, str] = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
 
 
 def check_type(document: Document, api_version: str, kind: str) -> None:

@@ -40,7 +40,6 @@ from apiext.cel.values import (
 __all__ = [
     "NO_SLICE",
     "Constructed",
-    "Panicked",
     "applied",
     "json_of",
     "json_within",
@@ -52,13 +51,6 @@ __all__ = [
 _SAFE = (1 << 53) - 1  # larger integers become strings in JSON
 _NESTED = 10_000  # expression length passed to ``room_for``, which gives enough room for values of maximal nesting
 _EXPONENT = 1e21  # doubles from this number on are printed with an exponent
-
-
-class Panicked(ValueError):
-    """The error of an input on which upstream's code panics.
-
-    The response of the request is a 500.
-    """
 
 
 def mismatches(value: Constructed) -> list[str]:
@@ -109,8 +101,7 @@ def json_of(value: Value) -> Any:
 
     Integers with an absolute value of at least 2^53 become strings. Integral doubles that are smaller than 1e21 and fit
     into 64 bits become ints. Times, durations and bytes become strings. In open objects, all numbers are first
-    converted to doubles. Raise ValueError with upstream's text, for example for times in open objects. Raise Panicked
-    for open objects in maps, and in lists that are not concatenations.
+    converted to doubles. Raise ValueError with upstream's text, for example for times in open objects.
     """
     with _bounded():
         return json_within(value)
@@ -123,9 +114,9 @@ def json_within(value: Value) -> Any:
     if write is not None:
         return write(value)
     if is_list(value):
-        return [_within(element, "reflect.Set") for element in elements(value)]
+        return [json_within(element) for element in elements(value)]
     if is_map(value):
-        return {key_text(key): _within(value.find(key)[1], "reflect.Value.SetMapIndex") for key in elements(value)}
+        return {key_text(key): json_within(value.find(key)[1]) for key in elements(value)}
     raise ValueError(_refusal(value, "*structpb.Value"))
 
 
@@ -136,14 +127,6 @@ def _refusal(value: Value, wanted: str) -> str:
     if type(value) is Fault:
         return value.message
     return f"type conversion error from '{go_type(value).rpartition('.')[2]}' to '{wanted}'"
-
-
-def _within(value: Value, setting: str) -> Any:
-    """Return the JSON of an element of a list or map; raise Panicked for an open object."""
-    found = json_within(value)
-    if type(value) is Open or (type(value) is Optional and type(value.value) is Open):
-        raise Panicked(f"{setting}: value of type *structpb.Struct is not assignable to type *structpb.Value")
-    return found
 
 
 def key_text(key: Value) -> str:
@@ -188,10 +171,10 @@ def _whole(value: int) -> int | str:
     return int(value) if -_SAFE <= value <= _SAFE else str(int(value))
 
 
-def _double(value: float, message: str = "Value") -> int | float:
+def _double(value: float) -> int | float:
     if not math.isfinite(value):
         why = f"google.protobuf.Value.number_value: invalid {shortest(value)} value"
-        raise ValueError(f"json: error calling MarshalJSON for type *structpb.{message}: proto: {why}")
+        raise ValueError(f"json: error calling MarshalJSON for type *structpb.Value: proto: {why}")
     if value == int(value) and abs(value) < _EXPONENT and INT_MIN <= int(value) <= INT_MAX:
         return int(value)
     return value
@@ -206,10 +189,7 @@ def _refuse_patch(value: Value) -> Any:
 
 
 def _json_of_joined(value: Joined) -> list[Any]:
-    """Return the JSON of concatenated lists.
-
-    As in upstream, an open object in them first becomes a map, so it does not raise Panicked.
-    """
+    """Return the JSON of concatenated lists; as in upstream, an open object in them first becomes a map."""
     return [json_within(dynamic(natural(element))) for element in value.values]
 
 
@@ -229,7 +209,7 @@ def _json_of_natural(raw: Any) -> Any:
         return [_json_of_natural(inner) for inner in raw]
     value = raw.value if type(raw) is Native else raw
     if type(value) in (int, Uint, float):
-        return _double(float(value), "Struct")
+        return _double(float(value))
     if type(value) is bytes:
         return _base64(value)
     raise ValueError(f"proto: invalid type: {name_of(raw)}")

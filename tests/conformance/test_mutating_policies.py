@@ -248,6 +248,42 @@ def test_mutated_fields_have_no_owner(api: Client, widgets: Resource) -> None:
         api.delete(widgets.path("owned")).expect(200)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("labels/a", "1", "cannot convert int64 to string"),
+        ("labels", '"x"', "cannot restore map from string"),
+        ("annotations", '{"a": true}', "unrecognized type: string"),
+        ("finalizers", "[1]", "cannot convert int64 to string"),
+        ("finalizers", '"x"', "cannot restore slice from string"),
+        ("ownerReferences", '{"a": "b"}', "cannot restore slice from map"),
+        ("generateName", "5", "cannot convert int64 to string"),
+        ("managedFields", '"x"', "cannot restore slice from string"),
+    ],
+)
+def test_metadata_of_a_wrong_type_is_refused(api: Client, widgets: Resource, path: str, value: str, says: str) -> None:
+    kept = {"labels": {"keep": "1"}, "annotations": {"keep": "1"}, "finalizers": ["example.com/keep"]}
+    body = widgets.make("typed", color="red")
+    api.post(widgets.path(), {**body, "metadata": {**body["metadata"], **kept}}).expect(201)
+    try:
+        with policy(api, widgets, json_patch(f'[JSONPatch{{op: "add", path: "/metadata/{path}", value: {value}}}]')):
+            change = {"spec": {"color": "blue"}}
+            for answer in (
+                api.patch(widgets.path("typed"), change, MERGE),
+                api.post(widgets.path(), widgets.make("new", color="red") | {"metadata": {"name": "new", **kept}}),
+            ):
+                (cause,) = answer.expect(422)["details"]["causes"]
+                assert (cause["reason"], cause["field"]) == ("FieldValueInvalid", "metadata")
+                assert cause["message"].startswith("Invalid value: {")
+                assert cause["message"].endswith(f"}}: {says}")
+        found = api.get(widgets.path("typed")).expect(200)
+        assert found["spec"]["color"] == "red"
+        assert {name: found["metadata"][name] for name in kept} == kept
+    finally:
+        api.patch(widgets.path("typed"), {"metadata": {"finalizers": None}}, MERGE).expect(200)
+        api.delete(widgets.path("typed")).expect(200)
+
+
 def test_policy_for_status_mutates_only_status(api: Client, widgets: Resource) -> None:
     about = {"resourceRules": [rule(widgets, "widgets/status", operations=("UPDATE",))]}
     forced = apply('Object{status: Object.status{phase: "forced"}, spec: Object.spec{color: "no"}}')

@@ -15,7 +15,7 @@ from apiext.cel.conversions import shortest
 from apiext.cel.dynamic import dynamic
 from apiext.cel.environment import Environment, Evaluation, Program, Rejected
 from apiext.cel.limit import Limit
-from apiext.cel.objects import Panicked, applied, json_of, mismatches
+from apiext.cel.objects import applied, json_of, mismatches
 from apiext.cel.source import Issues
 from apiext.cel.types import Type
 from apiext.cel.values import Duration, Optional, Timestamp, Uint, Value, elements, is_list, is_map, type_name
@@ -91,11 +91,10 @@ def exact(document: Any) -> str:
 
 def check_json(case: Case, value: Value) -> None:
     """Compare the JSON of a value, or the error of the conversion, with the case."""
-    if case.panic or case.no_json:
-        with pytest.raises(Panicked if case.panic else ValueError) as caught:
+    if case.no_json:
+        with pytest.raises(ValueError, match=r".") as caught:
             json_of(value)
-        assert str(caught.value) == (case.panic or case.no_json)
-        assert case.panic or type(caught.value) is ValueError
+        assert str(caught.value) == case.no_json
     elif "json" in case:
         assert exact(json_of(value)) == exact(case["json"])
 

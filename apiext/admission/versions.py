@@ -59,7 +59,7 @@ def _version(definition: ServedResource, group: str, version: str) -> ServedVers
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Prune, coerce and default an object from a webhook, like a request body (ADM-014).
 
-    Raise StatusError (500) for an invalid object.
+    Raise StatusError: a 422 for a custom object with metadata of a wrong type, and a 500 for another invalid object.
     """
     if served.model.typed:
         check_type(document, *_type_of(served, subresource))
@@ -69,6 +69,8 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
     converts = endpoint.partial and not served.model.typed
     if converts and not document.get("apiVersion"):
         raise status.StatusError(500, "", "Object 'apiVersion' is missing in 'unstructured object has no version'")
+    if not endpoint.partial and not served.model.typed:
+        check_metadata(served, document.get("metadata"))
     DEFAULTS.refill()
     try:
         found = endpoint.model.normalize(document)[0]

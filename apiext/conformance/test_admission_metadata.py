@@ -173,3 +173,35 @@ def test_a_review_shows_an_empty_list_of_rules_as_sent(api: Client, hook: Webhoo
         for ask in hook.requests()
     ]
     assert seen == [([], None), ([], None), ([], None), (None, None), (None, None)]
+
+
+@pytest.mark.rows("ADM-014")
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("labels/a", 1, "cannot convert int64 to string"),
+        ("labels", "x", "cannot restore map from string"),
+        ("annotations", {"a": True}, "unrecognized type: string"),
+        ("finalizers", [1], "cannot convert int64 to string"),
+        ("generateName", 5, "cannot convert int64 to string"),
+        ("ownerReferences", {"a": "b"}, "cannot restore slice from map"),
+        ("managedFields", "x", "cannot restore slice from string"),
+    ],
+)
+def test_metadata_of_a_wrong_type_from_a_webhook_is_refused(
+    api: Client, hook: Webhook, widgets: Resource, path: str, value: object, says: str
+) -> None:
+    stored = widgets.make("a", color="red")
+    stored["metadata"]["labels"] = {"keep": "1"}
+    api.post(widgets.path(), stored).expect(201)
+    hook.answer = patch({"op": "add", "path": f"/metadata/{path}", "value": value})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
+        for answer in (
+            api.patch(widgets.path("a"), {"spec": {"color": "blue"}}),
+            api.post(widgets.path(), {**stored, "metadata": {**stored["metadata"], "name": "b"}}),
+        ):
+            (cause,) = answer.expect(422)["details"]["causes"]
+            assert (cause["reason"], cause["field"]) == ("FieldValueInvalid", "metadata")
+            assert cause["message"].endswith(f"}}: {says}")
+    found = api.get(widgets.path("a")).expect(200)
+    assert (found["metadata"]["labels"], found["spec"]["color"]) == ({"keep": "1"}, "red")

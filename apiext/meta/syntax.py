@@ -31,6 +31,12 @@ _SUBDOMAIN_ERROR = _regex_error(
     _SUBDOMAIN,
     "example.com",
 )
+_CASELESS_ERROR = _regex_error(
+    "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an "
+    "alphanumeric character",
+    _SUBDOMAIN,
+    "Example.com",
+)
 _LABEL_ERROR = _regex_error(
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character",
@@ -76,9 +82,12 @@ def too_long(limit: int, unit: str = "bytes") -> str:
     return f"must be no more than {limit} {unit}"
 
 
-def dns1123_label(text: str) -> list[str]:
-    """Return the validation errors of an RFC 1123 label, such as a namespace name."""
-    faults = _length(text, MAX_LABEL, "characters")
+def dns1123_label(text: str, unit: str = "characters") -> list[str]:
+    """Return the validation errors of an RFC 1123 label, such as a namespace name.
+
+    ``unit`` is the unit of length in the error text: characters or bytes.
+    """
+    faults = _length(text, MAX_LABEL, unit)
     if not _IS_LABEL(text):
         faults.append("must not contain dots" if dns_like(text) else _LABEL_ERROR)
     return faults
@@ -93,6 +102,35 @@ def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
     if not dns_like(text):
         faults.append(_SUBDOMAIN_ERROR)
     return faults
+
+
+def short_name(text: str) -> list[str]:
+    """Return the validation errors of an RFC 1123 label.
+
+    The texts are those of upstream's declarative validation.
+    """
+    return dns1123_label(text, "bytes")
+
+
+def long_name(text: str) -> list[str]:
+    """Return the validation errors of an RFC 1123 subdomain.
+
+    The texts are those of upstream's declarative validation.
+    """
+    return dns1123_subdomain(text, "bytes")
+
+
+def long_name_caseless(text: str) -> list[str]:
+    """Return the validation errors of an RFC 1123 subdomain that may have upper-case letters."""
+    faults = _length(text, MAX_SUBDOMAIN)
+    if not dns_like(lower(text)):
+        faults.append(_CASELESS_ERROR)
+    return faults
+
+
+def any_name(text: str) -> list[str]:
+    """Return no error: the validation function of the kind validates the name."""
+    return []
 
 
 def dns1035_label(text: str) -> list[str]:

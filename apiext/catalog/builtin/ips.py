@@ -89,6 +89,14 @@ def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[Fiel
         yield invalid(path, text, "must not have bits set beyond the prefix length")
 
 
+def is_network(text: str) -> bool:
+    """Report whether the text is a CIDR.
+
+    As upstream, accept leading zeros, and bits beyond the prefix length.
+    """
+    return _network_of(text) is not None
+
+
 def network_warnings(path: str, text: str) -> Iterator[str]:
     """Yield the warnings about the form of a CIDR."""
     network = _network_of(text)

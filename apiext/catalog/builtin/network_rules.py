@@ -330,12 +330,12 @@ def _endpoint_port(port: View, path: str, *, named: bool) -> Iterator[FieldError
         yield required(child(path, "name"))
     if not 1 <= number <= 65535:
         yield invalid(child(path, "port"), number, _PORT_RANGE)
-    yield from _protocol(port, path)
+    yield from _protocol(port.get("protocol") or None, port, path)
 
 
-def _protocol(port: View, path: str) -> Iterator[FieldError]:
-    protocol, application = port.get("protocol") or "", port.get("appProtocol")
-    if not protocol:
+def _protocol(protocol: str | None, port: View, path: str) -> Iterator[FieldError]:
+    application = port.get("appProtocol")
+    if protocol is None:
         yield required(child(path, "protocol"))
     elif protocol not in _PROTOCOLS:
         yield not_supported(child(path, "protocol"), protocol, _PROTOCOLS)
@@ -358,7 +358,7 @@ def validate_endpoint_slice(new: View, old: View | None) -> list[FieldError]:
         if name in names:
             errors.append(duplicate(child(path, "name"), name))
         names.add(name)
-        errors += _protocol(port, path)
+        errors += _protocol(port.get("protocol"), port, path)
     if old is not None and same(new.get("endpoints"), old.get("endpoints")):
         return errors
     for index, one in enumerate(new.get("endpoints") or ()):
@@ -409,11 +409,13 @@ def _typed_address(address: str, kind: str, at_all: str, path: str) -> Iterator[
 def validate_api_service(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of an APIService, whose name must be ``<version>.<group>``."""
     errors = Errors()
-    spec, name = new.get("spec") or {}, (new.get("metadata") or {}).get("name") or ""
+    spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     group, version, service = spec.get("group") or "", spec.get("version") or "", spec.get("service")
     wanted = f"{version}.{group}"
-    if name != wanted:
-        errors.append(invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{wanted}"'))
+    for field in ("generateName", "name"):
+        name = metadata.get(field) or ""
+        if name and name != wanted and not syntax.path_segment(name):  # metadata reports the other errors
+            errors.append(invalid(f"metadata.{field}", name, f'must be `spec.version+"."+spec.group`: "{wanted}"'))
     if not group and version != "v1":
         errors.append(required("spec.group", "only v1 may have an empty group and it better be legacy kube"))
     if group:

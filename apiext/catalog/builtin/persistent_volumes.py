@@ -178,11 +178,10 @@ def validate_class(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a storage class."""
     errors = Errors()
     name = new.get("provisioner") or ""
-    errors += (
-        (invalid("provisioner", name, fault) for fault in syntax.qualified_name(syntax.lower(name)))
-        if name
-        else (required("provisioner"),)
-    )
+    lowered = syntax.lower(name)
+    errors += (invalid("provisioner", lowered, fault) for fault in syntax.qualified_name(lowered) if name)
+    if not name and old is not None:
+        errors.append(required("provisioner"))
     errors += _parameters(new.get("parameters") or {})
     if new.get("reclaimPolicy") not in (None, "", "Delete", "Retain"):
         errors.append(not_supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain")))
@@ -192,6 +191,8 @@ def validate_class(new: View, old: View | None) -> list[FieldError]:
     elif mode not in _BINDINGS:
         errors.append(not_supported("volumeBindingMode", mode, _BINDINGS))
     errors += _topologies(new.get("allowedTopologies") or ())
+    if not name and old is None:
+        errors.append(required("provisioner"))
     if old is not None:
         changed = (name for name in _CLASS_FIELDS if not same(new.get(name), old.get(name)))
         errors += (invalid(name, new.get(name), _IMMUTABLE) for name in changed)

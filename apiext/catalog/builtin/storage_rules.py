@@ -22,6 +22,7 @@ from apiext.meta.fields import (
     item,
     not_supported,
     required,
+    too_long,
 )
 
 _LONGEST_NODE = 192
@@ -29,13 +30,16 @@ _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _LEAST_PERIOD = 10
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _MODES = ("Persistent", "Ephemeral")
+_MAX_ATTACHER = 63
+_IMMUTABLE = "field is immutable"
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 
 
 def validate_attachment(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a volume attachment."""
     spec = new.get("spec") or {}
-    errors = Errors()
+    attacher: str = spec.get("attacher") or ""
+    errors = Errors(driver_errors(attacher, "spec.attacher") if old is not None else ())
     source, path = spec.get("source") or {}, "spec.source"
     name, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
     if name is None and inline is None:
@@ -48,13 +52,24 @@ def validate_attachment(new: View, old: View | None) -> list[FieldError]:
         errors += volume_errors(inline, child(path, "inlineVolumeSpec"), inline=True)
     node = spec.get("nodeName") or ""
     errors += (invalid("spec.nodeName", node, fault) for fault in syntax.dns1123_subdomain(node))
-    if name:
+    if name is not None:
         at = child(path, "persistentVolumeName")
         errors += (invalid(at, name, fault) for fault in syntax.dns1123_subdomain(name))
-    errors += driver_errors(spec.get("attacher") or "", "spec.attacher")
-    if old is not None and not same(spec, old.get("spec") or {}):
-        errors.append(invalid("spec", spec, "field is immutable"))
+    if old is None:
+        errors += _attacher(attacher)
+    elif not same(spec, old.get("spec") or {}):
+        errors.append(invalid("spec", spec, _IMMUTABLE))
     return errors
+
+
+def _attacher(name: str) -> Iterator[FieldError]:
+    """Yield the validation errors of the driver of a new attachment."""
+    if not name:
+        yield required("spec.attacher")
+        return
+    yield from (invalid("spec.attacher", name, fault) for fault in syntax.long_name_caseless(name))
+    if len(name) > _MAX_ATTACHER:
+        yield too_long("spec.attacher", _MAX_ATTACHER, "character")
 
 
 def validate_driver(new: View, old: View | None) -> list[FieldError]:
@@ -80,7 +95,7 @@ def validate_driver(new: View, old: View | None) -> list[FieldError]:
         before = old.get("spec") or {}
         for field, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
             if not same(spec.get(field), before.get(field)):
-                errors.append(invalid(f"spec.{shown}", spec.get(field), "field is immutable"))
+                errors.append(invalid(f"spec.{shown}", spec.get(field), _IMMUTABLE))
     return errors
 
 
@@ -133,9 +148,14 @@ def validate_node(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_capacity(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of the topology and the size of a CSIStorageCapacity."""
+    """Return the validation errors of a CSIStorageCapacity."""
     errors = Errors(selector_errors(new.get("nodeTopology"), "nodeTopology"))
+    name: str = new.get("storageClassName") or ""
+    errors += (invalid("storageClassName", name, fault) for fault in syntax.dns1123_subdomain(name))
     size = new.get("capacity")
     if size is not None and value_of(size) < 0:
         errors.append(invalid("capacity", size, "must be greater than or equal to 0"))
+    if old is not None:
+        changed = (field for field in ("nodeTopology", "storageClassName") if not same(new.get(field), old.get(field)))
+        errors += (invalid(field, new.get(field), _IMMUTABLE) for field in changed)
     return errors

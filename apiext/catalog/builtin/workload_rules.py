@@ -9,7 +9,7 @@ from typing import Any
 
 from apiext.catalog.builtin.annotation_rules import node_annotation_errors
 from apiext.catalog.builtin.claims import claim_errors
-from apiext.catalog.builtin.ips import network_errors
+from apiext.catalog.builtin.ips import is_network, network_errors
 from apiext.catalog.builtin.node_selectors import taint_errors, toleration_errors
 from apiext.catalog.builtin.pod_rules import at_least_zero, template_errors
 from apiext.catalog.builtin.quantity_rules import quantity_errors, requirement_errors
@@ -17,17 +17,19 @@ from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
 from apiext.documents.equality import same
 from apiext.meta import objectmeta, syntax
-from apiext.meta.fields import Errors, FieldError, duplicate, forbidden, invalid, not_supported, required
+from apiext.meta.fields import INTERNAL, Errors, FieldError, duplicate, forbidden, invalid, not_supported, required
 from apiext.meta.selectors import LabelSelector, SelectorError
 
 _IMMUTABLE = "field is immutable"
+_UNPARSED = "invalid label selector"
 _PERCENT = re.compile("[0-9]+%")
 
 
-def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | None]:
+def _selector(spec: View, of: str, unparsed: str | None) -> tuple[list[FieldError], LabelSelector | None]:
     """Return the validation errors of a selector, and the selector.
 
-    The selector is None if it is absent or cannot be parsed.
+    The selector is None if it is absent or cannot be parsed. ``unparsed`` is the text of an additional error of a
+    selector that cannot be parsed; with None there is no such error.
     """
     given = spec.get("selector")
     errors: list[FieldError] = []
@@ -40,7 +42,7 @@ def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | No
     try:
         return errors, LabelSelector.from_document(given) if given is not None else None
     except SelectorError:
-        return [*errors, invalid("spec.selector", given, "invalid label selector")], None
+        return errors if unparsed is None else [*errors, invalid("spec.selector", given, unparsed)], None
 
 
 def _template(spec: View, selector: LabelSelector | None, of: str) -> Iterator[FieldError]:
@@ -111,9 +113,9 @@ def validate_deployment(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a deployment."""
     spec: View = new.get("spec") or {}
     errors = Errors(_counts(spec, "replicas"))
-    found, selector = _selector(spec, "deployment")
+    found, selector = _selector(spec, "deployment", _UNPARSED)
     errors += found
-    if not any("invalid label selector" in one.body for one in found):
+    if selector is not None or spec.get("selector") is None:
         errors += _template(spec, selector, "ReplicaSet")
     errors += _deployment_strategy(spec.get("strategy") or {})
     errors += _counts(spec, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
@@ -146,9 +148,9 @@ def validate_replica_set(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a replica set."""
     spec: View = new.get("spec") or {}
     errors = Errors(_counts(spec, "replicas", "minReadySeconds"))
-    found, selector = _selector(spec, "deployment")
+    found, selector = _selector(spec, "deployment", _UNPARSED)
     errors += found
-    if not any("invalid label selector" in one.body for one in found):
+    if selector is not None or spec.get("selector") is None:
         errors += _template(spec, selector, "ReplicaSet")
     errors += _fixed(new, old, "selector")
     return errors
@@ -158,7 +160,7 @@ def validate_daemon_set(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a daemon set."""
     spec: View = new.get("spec") or {}
     errors = Errors(_fixed(new, old, "selector"))
-    found, selector = _selector(spec, "daemonset")
+    found, selector = _selector(spec, "daemonset", None)
     errors += found if spec.get("selector") is not None else ()
     errors += _template(spec, selector, "DaemonSet")
     errors += _counts(spec, "minReadySeconds")
@@ -205,22 +207,26 @@ def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
         if retention.get(name) not in ("Retain", "Delete"):
             path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
             errors.append(not_supported(path, retention.get(name) or "", ("Retain", "Delete")))
-    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+    templates: Sequence[View] = spec.get("volumeClaimTemplates") or ()
+    for index, claim in enumerate(templates if old is None else ()):  # an update cannot change them
         errors += claim_errors(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec", template=True)
     errors += _counts(spec, "replicas", "minReadySeconds")
     errors += at_least_zero((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
     service = spec.get("serviceName") or ""
-    if service and (old is None or (old.get("spec") or {}).get("serviceName") != service):
+    if service and old is None:
         errors += (invalid("spec.serviceName", service, fault) for fault in syntax.dns1123_label(service))
-    found, selector = _selector(spec, "statefulset")
+    found, selector = _selector(spec, "statefulset", "")
     errors += found
     template: View = spec.get("template") or {}
     pods: View = template.get("spec") or {}
-    claims = [(one.get("metadata") or {}).get("name") or "" for one in spec.get("volumeClaimTemplates") or ()]
+    claims = [(one.get("metadata") or {}).get("name") or "" for one in templates]
     own: list[View] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(claims)]
     volumes = [*own, *(one for one in pods.get("volumes") or () if one.get("name") not in claims)]
     pods = {name: value for name, value in pods.items() if name not in ("hostname", "subdomain")} | {"volumes": volumes}
-    errors += _template({**spec, "template": {**template, "spec": pods}}, selector, "StatefulSet")
+    if selector is not None or spec.get("selector") is None:
+        errors += _template({**spec, "template": {**template, "spec": pods}}, selector, "StatefulSet")
+    else:
+        errors += _always(template, "StatefulSet")
     errors += _fixed(new, old, "selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy")
     return errors
 
@@ -248,23 +254,32 @@ def _stateful_strategy(strategy: View) -> Iterator[FieldError]:
 
 
 def validate_replication_controller(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a replication controller."""
+    """Return the validation errors of a replication controller, with those of a new name.
+
+    As upstream, a prefix of a generated name is not validated.
+    """
     spec: View = new.get("spec") or {}
-    errors = Errors(_counts(spec, "minReadySeconds"))
+    name: str = (new.get("metadata") or {}).get("name") or ""
+    errors = Errors(_replication_errors(spec))
+    if name and old is None:
+        errors += (invalid("metadata.name", name, fault) for fault in syntax.long_name(name))
+    errors += _counts(spec, "replicas", "minReadySeconds")
+    return errors
+
+
+def _replication_errors(spec: View) -> Iterator[FieldError]:
     selector: Mapping[str, str] = spec.get("selector") or {}
     if not selector:
-        errors.append(required("spec.selector"))
-    errors += _counts(spec, "replicas")
+        yield required("spec.selector")
     template = spec.get("template")
     if template is None:
-        errors.append(required("spec.template"))
-        return errors
+        yield required("spec.template")
+        return
     labels = (template.get("metadata") or {}).get("labels") or {}
     if selector and any(labels.get(key) != value for key, value in selector.items()):
-        errors.append(_mismatch(labels))
-    errors += template_errors(template, "spec.template")
-    errors += _always(template, "ReplicationController")
-    return errors
+        yield _mismatch(labels)
+    yield from template_errors(template, "spec.template")
+    yield from _always(template, "ReplicationController")
 
 
 def validate_pod_template(new: View, old: View | None) -> list[FieldError]:
@@ -293,8 +308,11 @@ def validate_budget(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_runtime_class(new: View, old: View | None) -> list[FieldError]:
-    """Return validation errors of overhead, node selector and tolerations of a runtime class."""
+    """Return the validation errors of a runtime class."""
+    handler: str = new.get("handler") or ""
     errors = Errors()
+    if old is not None and handler:
+        errors += (invalid("handler", handler, fault) for fault in syntax.dns1123_label(handler))
     overhead = (new.get("overhead") or {}).get("podFixed")
     if overhead is not None:
         errors += requirement_errors({"limits": overhead}, "overhead")
@@ -305,6 +323,12 @@ def validate_runtime_class(new: View, old: View | None) -> list[FieldError]:
     for index, one in enumerate(tolerations):
         if one in tolerations[:index]:
             errors.append(duplicate(f"scheduling.tolerations[{index}]", one))
+    if old is not None and not same(new.get("handler"), old.get("handler")):
+        errors.append(invalid("handler", handler, _IMMUTABLE))
+    if not handler:
+        errors.append(required("handler"))
+    elif old is None:
+        errors += (invalid("handler", handler, fault) for fault in syntax.short_name(handler))
     return errors
 
 
@@ -318,6 +342,11 @@ def validate_node(new: View, old: View | None) -> list[FieldError]:
     ranges: Sequence[str] = spec.get("podCIDRs") or ()
     for index, cidr in enumerate(ranges):
         errors += network_errors(f"spec.podCIDRs[{index}]", cidr, ())
+    unparsed = next((index for index, cidr in enumerate(ranges) if not is_network(cidr)), None)
+    if len(ranges) > 1 and unparsed is not None:
+        cause = f"invalid CIDR[{unparsed}]: <nil> (invalid CIDR address: {ranges[unparsed]})"
+        text = f"Internal error: invalid PodCIDRs. failed to check with dual stack with error:{cause}"
+        errors.append(FieldError(INTERNAL, "spec.podCIDRs", text))
     if len(ranges) > 1 and (len(ranges) > 2 or (":" in ranges[0]) is (":" in ranges[1])):
         errors.append(invalid("spec.podCIDRs", list(ranges), "may specify no more than one CIDR for each IP family"))
     if old is not None:
@@ -357,5 +386,5 @@ def _node_changes(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def validate_revision(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation error of a controller revision without data."""
-    return Errors([required("data", "data is mandatory")] if new.get("data") is None else [])
+    """Return the validation error of a new controller revision without data."""
+    return Errors([required("data", "data is mandatory")] if old is None and new.get("data") is None else [])

@@ -242,8 +242,8 @@ def prepare_job(new: Document, old: View | None) -> Document:
 def name_job(new: Document) -> Document:
     """Set the selector of a new job and the labels of its pods.
 
-    A job without labels also gets the labels of its pods. A job with ``manualSelector`` stays unchanged. The server
-    calls this again if the first generated name already exists.
+    A job whose labels are a default also gets the labels of its pods. A job with ``manualSelector`` stays unchanged.
+    The server calls this again if the first generated name already exists.
     """
     spec = new["spec"]
     if spec.get("manualSelector"):
@@ -259,11 +259,23 @@ def name_job(new: Document) -> Document:
             earlier.update(names)
     for key, value in ({_OLD_UID: uid, _UID: uid} | names).items():
         labels.setdefault(key, value)
-    if not own or is_default:
+    if own and is_default:
         new["metadata"]["labels"] = dict(labels)
     selector = spec["selector"] = dict(spec.get("selector") or {})
     selector["matchLabels"] = {_UID: uid, **(selector.get("matchLabels") or {})}
     return new
+
+
+def stored_job(document: Document) -> Document:
+    """Return the stored form of a job: one without labels has the labels of its pods.
+
+    Upstream sets these labels only when it reads the job from etcd, so they are not validated in a create.
+    """
+    labels = ((document["spec"].get("template") or {}).get("metadata") or {}).get("labels")
+    metadata = document["metadata"]
+    if metadata.get("labels") or not labels:
+        return document
+    return {**document, "metadata": {**metadata, "labels": dict(labels)}}
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:

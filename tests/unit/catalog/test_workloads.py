@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiext.catalog.builtin.disabled_fields import TABLES, drop
-from apiext.catalog.builtin.workloads import name_job, prepare_job
+from apiext.catalog.builtin.workloads import name_job, prepare_job, stored_job
 from apiext.go_types.rows import Row, rows
 from apiext.go_types.tables import types_of
 from apiext.go_types.typed import List, Map, Struct
@@ -25,7 +25,10 @@ def test_job_labels_follow_each_generated_name(labels: dict[str, str] | None) ->
         both = {"controller-uid": "u", "job-name": name}
         expected = both | {f"batch.kubernetes.io/{key}": value for key, value in both.items()}
         assert found["spec"]["template"]["metadata"]["labels"] == expected
-        assert found["metadata"]["labels"] == (labels or expected)
+        assert (found["metadata"].get("labels"), stored_job(found)["metadata"]["labels"]) == (
+            labels,
+            labels or expected,
+        )
         assert found["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}
 
 

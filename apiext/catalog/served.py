@@ -273,7 +273,8 @@ class Published(Struct, frozen=True):
     """Facts of a version for discovery and OpenAPI, and the labels of its field selectors.
 
     ``preserve``: spec.preserveUnknownFields of the definition is true, so the server prunes nothing. ``selectable`` is
-    field label → the function that returns the field's value in an object.
+    field label → the function that returns the field's value in an object. ``unselectable`` is the error text for other
+    labels.
     """
 
     singular: str = ""
@@ -284,6 +285,7 @@ class Published(Struct, frozen=True):
     storage_version_hash: str = ""
     preserve: bool = False
     selectable: Mapping[str, Callable[[View], str]] = {}
+    unselectable: str = "field label not supported: {label}"
 
 
 class Traits(Struct, frozen=True):

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import orjson
 
+from apiext.catalog.builtin.scheduling_rules import SYSTEM_CLASSES
 from apiext.controllers import authentication_trust
 from apiext.controllers.loop import Loop
 from apiext.documents.document import Document
@@ -31,14 +32,11 @@ NAME = "kubernetes"
 _TRUST = (authentication_trust.NAMESPACE, authentication_trust.NAME)
 _CLASSES = {
     "system-cluster-critical": (
-        2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."
     ),
-    "system-node-critical": (
-        2_000_001_000,
-        "Used for system critical pods that must not be moved from their current node.",
-    ),
+    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
 }
+"""Name of a priority class → its description."""
 
 # Seconds after a deletion until the object is created again (upstream: at most 10).
 RECREATE_AFTER = 1.0
@@ -113,7 +111,7 @@ class FirstObjects:
         )
 
     async def _create_class(self, name: str) -> None:
-        value, description = _CLASSES[name]
+        value, description = SYSTEM_CLASSES[name], _CLASSES[name]
         fields = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
         owned: Document = {f"f:{field}": {} for field in sorted(fields)}
         found = self._object("scheduling.k8s.io/v1", "PriorityClass", {"name": name, "generation": 1}, owned)

@@ -197,10 +197,12 @@ def _fill(document: Document, name: str, values: Mapping[str, object]) -> None:
 
 
 def claim_template(document: Document) -> None:
-    """Set the apiVersion and kind of the volume claim templates of a stateful set."""
+    """Set the apiVersion and kind of the volume claim templates of a stateful set.
+
+    As upstream, values in the body have no effect.
+    """
     for claim in document["spec"].get("volumeClaimTemplates") or ():
-        claim["apiVersion"] = claim.get("apiVersion") or "v1"
-        claim["kind"] = claim.get("kind") or "PersistentVolumeClaim"
+        claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
 
 
 def job(document: Document) -> None:

@@ -26,6 +26,8 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
     verbs: tuple[str, ...] = STORED_VERBS
     columns: tuple[str | Mapping[str, Any], ...] = ("name", "age")
     select: tuple[str | Mapping[str, str], ...] = ()
+    select_namespace: bool = True
+    unselectable: str = "field label not supported: {label}"
     deprecation: str = ""
     on_request: bool = False
 

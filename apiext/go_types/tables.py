@@ -340,7 +340,10 @@ class Types:
     # --- defaults ---
 
     def default(self, name: str, document: Document) -> None:
-        """Set the defaults of absent fields in place, also in nested structs."""
+        """Set the defaults of absent fields in place, also in nested structs.
+
+        The zero value of a field that is no pointer counts as absent, as in Go.
+        """
         fill = self._filler(name)
         if fill is not None:
             fill(document)
@@ -353,7 +356,10 @@ class Types:
 
     def _make_filler(self, name: str) -> Callable[[Document], None] | None:
         row = self.row(name)
-        own: Mapping[str, Any] = row.get("defaults") or {}
+        own = [
+            (field, value, "?" in split(row["fields"][field]).flags)
+            for field, value in (row.get("defaults") or {}).items()
+        ]
         special: Callable[[Document], None] | None = getattr(filling, row["fill"]) if "fill" in row else None
         below: list[tuple[str, bool, Callable[[Document], None]]] = []
         for field, text in row["fields"].items():
@@ -368,8 +374,9 @@ class Types:
         def fill_in(document: Document) -> None:
             if special is not None:
                 special(document)
-            for field, value in own.items():
-                if document.get(field) is None:
+            for field, value, pointer in own:
+                found = document.get(field)
+                if found is None or not (pointer or found):
                     document[field] = clone(value)
             for field, many, fill in below:
                 found = document.get(field)

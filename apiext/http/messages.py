@@ -210,6 +210,7 @@ _READ: Mapping[str, Reader] = {
     "IntOrString": _read_int_or_string,
     "Quantity": lambda message: message.string,
     "ExtraValue": _read_items,
+    "AttestationValue": _read_items,
     "FieldsV1": _read_json,
     "JSON": _read_json,
     "RawExtension": _read_json,
@@ -397,6 +398,7 @@ _WRITE: Mapping[str, Callable[[Any], Document]] = {
     "IntOrString": lambda value: {"type": 1, "strVal": value} if isinstance(value, str) else {"intVal": value},
     "Quantity": lambda value: {"string": value},
     "ExtraValue": lambda value: {"items": value},
+    "AttestationValue": lambda value: {"items": value},
     "FieldsV1": lambda value: {"Raw": orjson.dumps(value)},
     # upstream: null becomes an empty message
     "JSON": lambda value: {} if value is None else {"raw": encode_json(value)},

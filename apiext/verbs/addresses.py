@@ -76,7 +76,9 @@ def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _R
     A service that changes to a single family loses its second address, unless the same write changes the addresses.
     """
     usual = _REQUIRE if services.is_headless(spec) and not spec.get("selector") else _SINGLE
-    policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or usual
+    policy = spec.get("ipFamilyPolicy")
+    if policy is None:
+        policy = had.get("ipFamilyPolicy") or usual
     given, families = _addresses(spec), list(spec.get("ipFamilies") or ())
     errors = Errors(_unmatched(spec, given))
     errors += _family_errors(families, policy)

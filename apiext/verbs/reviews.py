@@ -15,6 +15,7 @@ from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import MASTERS, User
 from apiext.catalog.builtin.requirements import field_requirement_errors, label_requirement_errors
+from apiext.catalog.builtin.token_rules import names_webhook, token_request_errors
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode_in_order
 from apiext.documents.go_json import in_order
@@ -32,7 +33,6 @@ from apiext.verbs.objects import attributes_of, warn_of_owners
 
 ACCOUNTS = GroupResource("", "serviceaccounts")
 SECRETS = GroupResource("", "secrets")
-_LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
 # upstream: conflicts name the kind, not a resource
 _TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)
@@ -346,7 +346,9 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
     spec = {**document["spec"], "audiences": document["spec"].get("audiences") or list(verbs.accounts.audiences)}
     place = {"name": call.name, "namespace": account.namespace, "uid": account.uid}
     metadata = {**document["metadata"], **place, "creationTimestamp": verbs.clock()}
-    _check_seconds(spec["expirationSeconds"])
+    errors = token_request_errors(spec)
+    if errors:
+        raise status.invalid(_TOKEN_REQUEST, "", errors)
     unanswered = {"token": "", "expirationTimestamp": None}
     await permit({**document, "metadata": metadata, "spec": spec, "status": unanswered})
     bound = await _bound(verbs, call, spec["boundObjectRef"]) if spec.get("boundObjectRef") is not None else {}
@@ -371,7 +373,8 @@ async def _bound(verbs: Verbs, call: Call, reference: View) -> Mapping[str, Boun
     kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
     bindable = _BINDABLE.get(kind)
     if bindable is None or group:
-        raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+        why = _DISABLED if names_webhook(reference) else ""
+        raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}{why}")
     if not name:
         raise status.bad_request("Name parameter required.")
     document = await _object(verbs, call, bindable, name)
@@ -427,16 +430,7 @@ def _group_version(reference: View) -> tuple[str, str]:
 
 _BINDABLE = {"Pod": GroupResource("", "pods"), "Node": GroupResource("", "nodes"), "Secret": SECRETS}
 _RECREATED = "The object might have been deleted and then recreated"
-
-
-def _check_seconds(seconds: int) -> None:
-    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
-        bound = "less than 10 minutes" if seconds < _LEAST_SECONDS else "larger than 2^32 seconds"
-        fault = invalid(_SECONDS, seconds, f"may not specify a duration {bound}")
-        raise status.invalid(_TOKEN_REQUEST, "", [fault])
-
-
-_SECONDS = "spec.expirationSeconds"
+_DISABLED = " (feature gate APIServerWebhookAuthenticationToken is disabled)"
 ISSUED = "authentication.kubernetes.io/issued-credential-id"  # the audit annotation of a new token
 
 REVIEWS: Mapping[str, Answer] = {

@@ -231,11 +231,12 @@ _FIELDS: WeakKeyDictionary[ServedVersion, dict[str, Dimension]] = WeakKeyDiction
 def _field(served: ServedVersion, field: str) -> Dimension:
     if field == "metadata.name":
         return _NAME
+    published = served.published
     # upstream: a cluster-scoped kind has metadata.namespace only if it is built in and selects no fields of its own
-    plain = served.model.typed and served.published.selectable.keys() <= _METADATA
-    if field == "metadata.namespace" and (served.names.namespaced or plain):
+    plain = served.model.typed and published.selectable.keys() <= _METADATA
+    if field == "metadata.namespace" and (field in published.selectable or plain):
         return _NAMESPACE
-    selectable = served.published.selectable.get(field)
+    selectable = published.selectable.get(field)
     if selectable is not None:
         known = _FIELDS.get(served)
         if known is None:
@@ -246,7 +247,7 @@ def _field(served: ServedVersion, field: str) -> Dimension:
     if plain:
         only = '"metadata.name", "metadata.namespace"'
         raise status.bad_request(f"{go_quote(field)} is not a known field selector: only {only}")
-    raise status.bad_request(f"field label not supported: {field}")
+    raise status.bad_request(published.unselectable.format(label=field, quoted=go_quote(field)))
 
 
 _METADATA = frozenset(("metadata.name", "metadata.namespace"))

@@ -378,6 +378,15 @@ def test_token_is_invalid_after_its_bound_pod_is_deleted(connect: Any, with_node
     assert connect(token).get("/api/v1").status == 401
 
 
+WEBHOOK = {
+    "boundObjectRef": {
+        "kind": "ValidatingWebhookConfiguration",
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "name": "v",
+    }
+}
+
+
 @pytest.mark.parametrize(
     ("account", "body", "code", "message"),
     [
@@ -412,6 +421,38 @@ def test_token_is_invalid_after_its_bound_pod_is_deleted(connect: Any, with_node
          "specify a duration less than 10 minutes"),
         ("-", {"spec": {"boundObjectRef": {"kind": "X", "apiVersion": "a/b"}}}, 400,
          "cannot bind token to object of type a/b, Kind=X"),
+        ("-", {"spec": {"attestations": {"x/y": ["a"]}, "expirationSeconds": 1}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.attestations: Invalid value: {"x/y":["a"]}: '
+         "attestations may only be specified with a webhook bound object reference"),
+        ("-", {"spec": {"attestations": {"x": 5}}}, 400,
+         'TokenRequest in version "v1" cannot be handled as a TokenRequest: json: cannot unmarshal number into '
+         "Go struct field TokenRequestSpec.spec.attestations of type v1.AttestationValue"),
+        ("-", {"spec": {**WEBHOOK, "audiences": ["a", "b"], "expirationSeconds": 1}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: [spec.expirationSeconds: Invalid value: 1: may not '
+         'specify a duration less than 10 minutes, spec.audiences: Invalid value: ["a","b"]: must be length 1 '
+         "when bound to a webhook config, spec.attestations: Invalid value: null: webhook bound requests require "
+         "exactly one admissionReviewAPIGroups attestation]"),
+        ("-", {"spec": {**WEBHOOK, "audiences": ["a"], "attestations": {"x": ["a"]}}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.attestations[x]: Unsupported value: "x": '
+         'supported values: "admissionReviewAPIGroups"'),
+        ("-", {"spec": {**WEBHOOK, "audiences": ["a"], "attestations": {"admissionReviewAPIGroups": []}}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.attestations[admissionReviewAPIGroups]: Invalid '
+         "value: []: must specify a single value"),
+        ("-", {"spec": {**WEBHOOK, "audiences": ["a"], "attestations": {"admissionReviewAPIGroups": [""]}}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.attestations[admissionReviewAPIGroups][0]: '
+         'Invalid value: "": may not be an empty string'),
+        ("-", {"spec": {**WEBHOOK, "audiences": ["a"], "attestations": {"admissionReviewAPIGroups": ["a/b"]}}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.attestations[admissionReviewAPIGroups][0]: '
+         'Invalid value: "a/b": must specify a valid API Group: a lowercase RFC 1123 subdomain must consist of '
+         "lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character "
+         "(e.g. 'example.com', regex used for validation is "
+         "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"),
+        ("-", {"spec": {**WEBHOOK, "audiences": ["a"], "attestations": {"admissionReviewAPIGroups": ["*"]}}}, 400,
+         "cannot bind token to object of type admissionregistration.k8s.io/v1, "
+         "Kind=ValidatingWebhookConfiguration (feature gate APIServerWebhookAuthenticationToken is disabled)"),
+        ("-", {"spec": {**WEBHOOK, "audiences": ["a"], "attestations": {"admissionReviewAPIGroups": ["apps"]}}}, 400,
+         "cannot bind token to object of type admissionregistration.k8s.io/v1, "
+         "Kind=ValidatingWebhookConfiguration (feature gate APIServerWebhookAuthenticationToken is disabled)"),
     ],
 )  # fmt: skip
 def test_token_request_errors_follow_validation_order(
@@ -421,6 +462,15 @@ def test_token_request_errors_follow_validation_order(
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     answer = admin.post(f"{ACCOUNTS}/{name if account == '-' else account}/token", {"kind": "TokenRequest", **body})
     assert (answer.status, answer.json["message"]) == (code, message.replace("$", name))
+
+
+@pytest.mark.parametrize("attestations", [{}, None])
+def test_a_token_request_may_have_no_attestations(connect: Any, attestations: dict[str, Any] | None) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    body = {"kind": "TokenRequest", "spec": {"attestations": attestations}}
+    answer = admin.post(f"{ACCOUNTS}/{name}/token?fieldValidation=Strict", body).expect(201)
+    assert "attestations" not in answer["spec"]
 
 
 def test_a_signed_token_with_claims_of_other_types_is_refused(tmp_path: Path, own_etcd: Etcd) -> None:

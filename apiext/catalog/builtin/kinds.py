@@ -201,7 +201,7 @@ def _version(kind: _Kind) -> ServedVersion:
     row = kind.row
     published, writes, same_as = row.published, row.writes, row.storage.same_as
     verbs = REVIEW_VERBS if row.review else published.verbs
-    labels = {} if row.review else selectable_fields((), namespaced=row.namespaced)
+    labels = {} if row.review else selectable_fields((), namespaced=row.namespaced and published.select_namespace)
     stored_as = GroupResource(same_as.group, same_as.resource) if same_as else None
     model = _model(kind, columns_of(row))
     return ServedVersion(
@@ -222,6 +222,7 @@ def _version(kind: _Kind) -> ServedVersion:
             deprecation_warning=published.deprecation,
             storage_version_hash=_storage_hash(row),
             selectable={**labels, **labels_of(row)},
+            unselectable=published.unselectable,
         ),
         Traits(
             unconditional=writes.unconditional,

@@ -22,12 +22,14 @@ from apiext.meta.fields import (
     item,
     not_supported,
     required,
+    too_long,
     too_many,
 )
 
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
 _FORBIDDEN_PARTS = ("//", "/./", "/../", "%2f", "%2F")
 _FORBIDDEN_ENDS = ("/..", "/.")
+_MAX_CONTROLLER = 250
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
@@ -261,7 +263,11 @@ def validate_ingress_class(new: View, old: View | None) -> list[FieldError]:
     A rule in networking.yaml makes the controller immutable.
     """
     spec = new.get("spec") or {}
-    errors = Errors(path_errors("spec.controller", spec.get("controller") or ""))
+    controller = spec.get("controller") or ""
+    errors = Errors()
+    if len(controller.encode()) > _MAX_CONTROLLER:
+        errors.append(too_long("spec.controller", _MAX_CONTROLLER))
+    errors += path_errors("spec.controller", controller)
     parameters, path = spec.get("parameters"), "spec.parameters"
     if parameters is None:
         return errors

@@ -107,7 +107,7 @@ def _classes(spec: View, path: str, *, inline: bool) -> Iterator[FieldError]:
     elif mode is not None and mode not in _MODES:
         yield not_supported(at, mode, _MODES)
     name, at = spec.get("volumeAttributesClassName"), child(path, "volumeAttributesClassName")
-    if name is None:
+    if name is None or inline:
         return
     if not name:
         yield required(at, "an empty string is disallowed")

@@ -310,9 +310,13 @@ def _type_errors(spec: View) -> Iterator[FieldError]:
         yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if kind != "ExternalName":
         return
-    for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-        if spec.get(name) or (name == "clusterIPs" and spec.get("clusterIP")):
-            yield forbidden(f"spec.{name}", "may not be set for ExternalName services")
+    given = {
+        "clusterIPs": spec.get("clusterIPs") or spec.get("clusterIP"),
+        "ipFamilies": spec.get("ipFamilies"),
+        "ipFamilyPolicy": spec.get("ipFamilyPolicy") is not None,
+    }
+    text = "may not be set for ExternalName services"
+    yield from (forbidden(f"spec.{name}", text) for name, value in given.items() if value)
     target = spec.get("externalName", "").removesuffix(".")
     if not target:
         yield required("spec.externalName")

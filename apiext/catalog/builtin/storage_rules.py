@@ -25,7 +25,7 @@ from apiext.meta.fields import (
     too_long,
 )
 
-_LONGEST_NODE = 192
+_LONGEST_NODE = 256
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _LEAST_PERIOD = 10
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")

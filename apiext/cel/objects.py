@@ -189,7 +189,10 @@ def _refuse_patch(value: Value) -> Any:
 
 
 def _json_of_joined(value: Joined) -> list[Any]:
-    """Return the JSON of concatenated lists; as in upstream, an open object in them first becomes a map."""
+    """Return the JSON of concatenated lists.
+
+    As in upstream, an open object in them first becomes a map.
+    """
     return [json_within(dynamic(natural(element))) for element in value.values]
 
 

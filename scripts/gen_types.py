@@ -330,6 +330,8 @@ class Writer:
             if is_kind and one.json == "metadata":
                 continue
             flags = "&" if one.inline else "?" * one.pointer + "!" * (not one.omitempty)
+            if one.inline:  # only the model of the outer struct has the fields of an embedded struct
+                self.release.models.setdefault(f"{self.source.models}.{one.go.rpartition('.')[2]}", model)
             of = self.written(one.go)
             if not one.inline and not one.pointer and self.is_struct(of):
                 flags = ""  # Go always prints structs
@@ -396,8 +398,9 @@ def semantics(told: Mapping[str, Any]) -> dict[str, Any] | None:
         found["keys"] = told["x-kubernetes-list-map-keys"]
     elif told.get("x-kubernetes-list-type") == "set":
         found["set"] = True
-    if told.get("x-kubernetes-map-type") == "atomic" and "additionalProperties" in told:
-        found["atomic"] = True
+    map_type = told.get("x-kubernetes-map-type")
+    if map_type == "granular" or (map_type == "atomic" and "additionalProperties" in told):
+        found[map_type] = True
     strategy = told.get("x-kubernetes-patch-strategy", "")
     if "merge" in strategy.split(","):
         found["merge"] = told.get("x-kubernetes-patch-merge-key", "")

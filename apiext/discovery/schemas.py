@@ -7,6 +7,7 @@ from typing import Any
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document, View
+from apiext.documents.strategic_merge import REPLACED
 from apiext.go_types.rows import rows
 from apiext.go_types.sources import KIND
 from apiext.go_types.tables import model, model_files, types_of
@@ -208,14 +209,14 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
 def _merged(found: Document, keys: Mapping[str, str]) -> None:
     """Add the merge keys of lists for strategic merge patches.
 
-    ``keys`` is dotted path → merge key, "" for a set. Ignore lists in separate models, since these models themselves
-    have the merge keys.
+    ``keys`` is dotted path → merge key, "" for a set. Ignore fields in separate models and maps that a patch
+    replaces, since their schemas have the patch strategies.
     """
     for path, key in keys.items():
         at: Document | None = found
         for name in path.split("."):
             at = (at or {}).get("items", at or {}).get("properties", {}).get(name)
-        if at is None:
+        if at is None or key == REPLACED:
             continue
         at["x-kubernetes-patch-strategy"] = "merge"
         if key:

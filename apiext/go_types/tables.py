@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from apiext.documents.document import Document, clone
+from apiext.documents.strategic_merge import REPLACED
 from apiext.go_types import filling
 from apiext.go_types.scalars import METADATA, SCHEMA, IntOrText, Quantity, union
 from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, PACKAGE, USES, load
@@ -157,7 +158,10 @@ class Types:
         self._defaults: dict[str, Callable[[Document], None] | None] = {}
 
     def row(self, name: str) -> Mapping[str, Any]:
-        """Return the entry of a struct, merged with the fields and defaults of its embedded structs."""
+        """Return the entry of a struct, merged with the fields of its embedded structs.
+
+        ``required``, ``defaults`` and ``lists`` are merged, too.
+        """
         found = self._flat.get(name)
         if found is None:
             found = self._flat[name] = self._with_embedded(self.table[name])
@@ -166,6 +170,8 @@ class Types:
     def _with_embedded(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         fields: dict[str, str] = {}
         defaults: dict[str, Any] = {}
+        required: dict[str, None] = {}
+        lists: dict[str, Any] = {}
         special: dict[str, Any] = {}
         within: dict[str, tuple[str, ...]] = {}
         for field, text in row["fields"].items():
@@ -176,6 +182,8 @@ class Types:
             inner = self.row(name)
             fields |= inner["fields"]
             defaults |= inner.get("defaults") or {}
+            required |= dict.fromkeys(inner.get("required") or ())
+            lists |= inner.get("lists") or {}
             special |= {"fill": inner["fill"]} if "fill" in inner else {}
             within |= {own: (name, *inner["within"].get(own, ())) for own in inner["fields"]}
         return {
@@ -183,6 +191,8 @@ class Types:
             **row,
             "fields": fields,
             "defaults": defaults | (row.get("defaults") or {}),
+            "required": list(required | dict.fromkeys(row.get("required") or ())),
+            "lists": lists | (row.get("lists") or {}),
             "within": within,
         }
 
@@ -276,6 +286,8 @@ class Types:
                     found["items"]["properties"][key].setdefault("default", value)
         elif (semantics or {}).get("atomic") or (semantics or {}).get("granular"):
             found["x-kubernetes-map-type"] = "atomic" if (semantics or {}).get("atomic") else "granular"
+        if strategy := (semantics or {}).get("patch") or ("merge" if "merge" in (semantics or {}) else ""):
+            found["x-kubernetes-patch-strategy"] = strategy
         return found
 
     def shape(self, name: str) -> Document:
@@ -323,7 +335,7 @@ class Types:
     def merge_keys(self, name: str, path: str = "") -> dict[str, str]:
         """Return path of a list → merge key of the list, for strategic merge patches.
 
-        The merge key is empty for a set.
+        The merge key is empty for a set. The path of a struct that a patch replaces has the value REPLACED.
         """
         found: dict[str, str] = {}
         row = self.row(name)
@@ -333,6 +345,8 @@ class Types:
             inner = split(text).type.removesuffix("[]").removesuffix("{}")
             if "merge" in lists.get(field, {}):
                 found[here] = lists[field]["merge"]
+            if lists.get(field, {}).get("patch") == "replace":
+                found[here] = REPLACED
             if self.is_struct(inner):
                 found |= self.merge_keys(inner, here)
         return found
@@ -381,7 +395,7 @@ class Types:
 
 
 def _list_type(semantics: Mapping[str, Any]) -> Document:
-    """Return the OpenAPI extensions for list types and patch strategies.
+    """Return the OpenAPI extensions for list types and merge keys.
 
     kubectl computes patches with them.
     """
@@ -391,8 +405,4 @@ def _list_type(semantics: Mapping[str, Any]) -> Document:
         found = {"x-kubernetes-list-type": "set" if semantics.get("set") else "atomic"}
     if semantics.get("merge"):
         found["x-kubernetes-patch-merge-key"] = semantics["merge"]
-    if "merge" in semantics:
-        found["x-kubernetes-patch-strategy"] = "merge"
-    if semantics.get("patch"):
-        found["x-kubernetes-patch-strategy"] = semantics["patch"]
     return found

@@ -33,8 +33,14 @@ SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _PACKAGES = {  # group → Go package, if the name of the package does not follow the usual rule
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+    "apiregistration.k8s.io": "io.k8s.kube-aggregator.pkg.apis.apiregistration",
 }
-_RESERVED = ("io.k8s.api.", "io.k8s.apimachinery.pkg.", "io.k8s.apiextensions-apiserver.pkg.")
+_RESERVED = (
+    "io.k8s.api.",
+    "io.k8s.apimachinery.pkg.",
+    "io.k8s.apiextensions-apiserver.pkg.",
+    "io.k8s.kube-aggregator.pkg.",
+)
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 API_VERSION = (
     "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized "

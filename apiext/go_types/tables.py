@@ -13,7 +13,8 @@ The text of a field is ``<type><flags> = <number> | <description>``:
 - ``<number>`` is the protobuf number.
 
 A type whose entry is a string, such as ``PreemptionPolicy: string``, is a Go name for a scalar, list or map. The words
-after the scalar are the values of an enumeration, which OpenAPI publishes; ``''`` is the empty string.
+after the scalar are the values of an enumeration, which OpenAPI publishes; ``''`` is the empty string, and ``'cert
+sign'`` is one value.
 """
 
 import re
@@ -39,6 +40,7 @@ REFERENCE = "#/components/schemas/"
 _SHARED = "meta"
 INLINE = "&"
 """Flag of an embedded struct."""
+_WORD = re.compile(r"'[^']*'|\S+")
 _FIELD = re.compile(r"(?P<type>[^ ?!&]+)(?P<flags>[?!&]*)(?: = (?P<number>\d+))?(?: \| (?P<description>.*))?")
 
 SCALARS: Mapping[str, GoType] = {
@@ -58,7 +60,13 @@ SCALARS: Mapping[str, GoType] = {
     "ObjectMeta": METADATA,
 }
 _PACKAGES = {"UID": "types"}  # named string → its Go package, if this differs from the package of the file
-_QUANTITY = {"type": "string"}
+
+
+def _reference(model: str) -> Document:
+    return {"allOf": [{"$ref": REFERENCE + model}]}
+
+
+_QUANTITY = _reference("io.k8s.apimachinery.pkg.api.resource.Quantity")
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
@@ -66,16 +74,16 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "int64": {"type": "integer", "format": "int64"},
     "float": {"type": "number", "format": "double"},
     "bytes": {"type": "string", "format": "byte"},
-    "json": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "json": _reference("io.k8s.apimachinery.pkg.runtime.RawExtension"),
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
     "IntOrString": {
         "x-kubernetes-int-or-string": True,  # CEL uses this; OpenAPI documents use the $ref
-        "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}],
+        **_reference("io.k8s.apimachinery.pkg.util.intstr.IntOrString"),
     },
     "Quantity": _QUANTITY,
     "MilliQuantity": _QUANTITY,
-    "ObjectMeta": {"type": "object"},
+    "ObjectMeta": _reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"),
 }
 
 
@@ -284,6 +292,8 @@ class Types:
             if "properties" in found["items"]:  # items without properties are a $ref to a model
                 for key, value in self.key_defaults(name[:-2], found.get("x-kubernetes-list-map-keys", ())).items():
                     found["items"]["properties"][key].setdefault("default", value)
+        elif (semantics or {}).get("atomic") and found.get("format") == "byte":  # a list of bytes in Go
+            found["x-kubernetes-list-type"] = "atomic"
         elif (semantics or {}).get("atomic") or (semantics or {}).get("granular"):
             found["x-kubernetes-map-type"] = "atomic" if (semantics or {}).get("atomic") else "granular"
         if strategy := (semantics or {}).get("patch") or ("merge" if "merge" in (semantics or {}) else ""):
@@ -304,9 +314,9 @@ class Types:
         row = self.table[name]
         if not isinstance(row, str):
             model = row.get("model") or self._model(name)
-            return {"allOf": [{"$ref": REFERENCE + model}]} if model else self.schema(name)
-        scalar, *values = row.split()
-        enum = ["" if value == "''" else value for value in values]
+            return _reference(model) if model else self.schema(name)
+        scalar, *values = _WORD.findall(row)
+        enum = [value.strip("'") for value in values]
         return {**self.shape(scalar), "enum": enum} if enum else self.shape(scalar)
 
     def key_defaults(self, item: str, keys: Iterable[str]) -> dict[str, Any]:

@@ -129,19 +129,23 @@ class GoField:
 class Package:
     """The types of a Go package.
 
-    ``structs`` is name → fields, ``named`` is name → type, and ``enums`` is name → values.
+    ``structs`` is name → fields, ``named`` is name → type, and ``enums`` is name → names of its constants.
+    ``constants`` is name → value, or package and name of the constant that it equals.
     """
 
     path: str
     structs: dict[str, list[GoField]] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)
     enums: dict[str, list[str]] = field(default_factory=dict)
+    constants: dict[str, str | tuple[str, str]] = field(default_factory=dict)
 
 
 _IMPORT = re.compile(r'^(?:import )?\s*(?:(\w+)\s+)?"([^"]+)"$', re.M)
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.M | re.S)
 _NAMED = re.compile(r"^type (\w+) ([\w.\[\]*]+)$", re.M)
 _ENUM = re.compile(r"^// \+enum\n(?://.*\n)*type (\w+) string$", re.M)
+# A = "a", A Type = "a", A = Type("a"), or A = Type(v1.A)
+_CONSTANT = re.compile(r'^\s*(\w+)\s+(?:(\w+)\s+)?=\s*(?:(\w+)\()?(?:"([^"]*)"|(\w+)\.(\w+)\))', re.M)
 _FIELD = re.compile(r"^\t(?:(\w+)\s+)?([\w.\[\]*]+)\s+`([^`]*)`", re.M)
 
 
@@ -153,10 +157,11 @@ def package(path: str, folder: Path) -> Package:
         found.structs[name] = [one for one in (go_field(m, path, imports) for m in _FIELD.finditer(body)) if one]
     for name, of in _NAMED.findall(text):
         found.named[name] = full(of, path, imports)
-    for name in _ENUM.findall(text):
-        values = sorted(set(re.findall(rf'^\s*\w+\s+{name}\s*=\s*"([^"]*)"', text, re.M)))
-        if not any(" " in value for value in values):  # the files cannot express values with spaces
-            found.enums[name] = values
+    found.enums = {name: [] for name in _ENUM.findall(text)}
+    for name, type_, conversion, value, alias, other in _CONSTANT.findall(text):
+        found.constants[name] = (imports[alias], other) if alias else value
+        if (type_ or conversion) in found.enums:
+            found.enums[type_ or conversion].append(name)
     return found
 
 
@@ -297,14 +302,18 @@ class Writer:
         self.place[full_name] = self.file
         if name in home.named:
             self.table[name] = ""  # keeps the order
-            values = (value or "''" for value in home.enums.get(name, ()))
             of = HAND_WRITTEN.get(name) or self.written(home.named[name])
-            self.table[name] = " ".join([of, *values])
+            values = sorted({self.constant(home, one) for one in home.enums.get(name, ())})
+            self.table[name] = " ".join([of, *(one if re.fullmatch(r"\S+", one) else f"'{one}'" for one in values)])
             return name
         entry: dict[str, Any] = {}
         self.table[name] = entry
         self.fill(name, home.structs[name], entry, kind=kind)
         return name
+
+    def constant(self, home: Package, name: str) -> str:
+        value = home.constants[name]
+        return value if isinstance(value, str) else self.constant(self.release.package(value[0]), value[1])
 
     def written(self, go: str) -> str:
         if go.startswith("[]") and go != "[]byte":
@@ -330,6 +339,8 @@ class Writer:
             if is_kind and one.json == "metadata":
                 continue
             flags = "&" if one.inline else "?" * one.pointer + "!" * (not one.omitempty)
+            if one.inline:  # only the model of the outer struct has the fields of an embedded struct
+                self.release.models.setdefault(f"{self.source.models}.{one.go.rpartition('.')[2]}", model)
             of = self.written(one.go)
             if not one.inline and not one.pointer and self.is_struct(of):
                 flags = ""  # Go always prints structs
@@ -396,8 +407,11 @@ def semantics(told: Mapping[str, Any]) -> dict[str, Any] | None:
         found["keys"] = told["x-kubernetes-list-map-keys"]
     elif told.get("x-kubernetes-list-type") == "set":
         found["set"] = True
-    if told.get("x-kubernetes-map-type") == "atomic" and "additionalProperties" in told:
+    if told.get("x-kubernetes-list-type") == "atomic" and told.get("format") == "byte":
         found["atomic"] = True
+    map_type = told.get("x-kubernetes-map-type")
+    if map_type == "granular" or (map_type == "atomic" and "additionalProperties" in told):
+        found[map_type] = True
     strategy = told.get("x-kubernetes-patch-strategy", "")
     if "merge" in strategy.split(","):
         found["merge"] = told.get("x-kubernetes-patch-merge-key", "")

@@ -85,7 +85,8 @@ class Model(Struct, frozen=True, eq=False):
       and the fields that Go always prints.
     - ``owns_items()`` reports whether the schema may have a list whose items have different field managers (list type
       map or set). It is true while the schema is not compiled.
-    - ``merge_keys`` is path of a list → the key by which a strategic merge patch merges its items.
+    - ``merge_keys`` is path of a list → the key by which a strategic merge patch merges its items; see
+      ``documents/strategic_merge.py``.
     - ``schema()`` returns the OpenAPI schema; it reads the schema at each call, to save memory.
     """
 

@@ -30,11 +30,12 @@ def inside(types: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 def field(types: dict[str, Any], model: str, path: str) -> dict[str, Any]:
     """Return the schema of a field of a model.
 
-    In the dotted path, ``items`` stands for the items of a list.
+    In the dotted path, ``items`` stands for the items of a list, and ``{}`` for the values of a map.
     """
     found: dict[str, Any] = types[model]
     for name in path.split("."):
-        found = inside(types, found["items"] if name == "items" else found["properties"][name])
+        below = found.get({"items": "items", "{}": "additionalProperties"}.get(name, ""))
+        found = inside(types, below or found["properties"][name])
     return found
 
 

@@ -41,11 +41,13 @@ class _Page(Struct, frozen=True):
 class _Part(Struct):
     """The part of a document for one served version: its ``paths`` and ``schemas`` as JSON.
 
+    ``own`` are the names of the types of ``openapi_own.yaml`` to which the schemas of a built-in kind refer.
     ``protobuf`` is set by the first request for the protobuf form.
     """
 
     paths: bytes
     schemas: bytes
+    own: Sequence[str]
     protobuf: bytes | None = None
 
 
@@ -139,7 +141,7 @@ def _shared(page: _Page) -> list[tuple[str, ...]]:
         models.add(types.WATCH_EVENT)
     every: list[tuple[str, ...]] = [(types.SCALE if scale else types.STATUS,)] if page.served else []
     named = model_names(one.version for one in page.served)
-    models |= _own_within(named)
+    models |= _own_within(named).union(*(_part(one.version).own for one in page.served))
     found = [*every, tuple(sorted(models))] if models else every
     return [*found, named] if named else found
 
@@ -182,9 +184,11 @@ def _encoded_types(key: tuple[str, ...]) -> bytes:
 def _part(served: ServedVersion) -> _Part:
     found = _PARTS.get(served)
     if found is None:
+        every = kinds(served, v2=False)
         found = _PARTS[served] = _Part(
             joined((item.path, PATHS.encoded(item)) for item in path_items(served)),
-            joined((name, encode_in_order(schema)) for name, schema in kinds(served, v2=False).items()),
+            joined((name, encode_in_order(schema)) for name, schema in every.items()),
+            types.referred_to(every) if served.model.typed else (),
         )
     return found
 

@@ -7,6 +7,7 @@ from typing import Any
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document, View
+from apiext.documents.strategic_merge import REPLACED
 from apiext.go_types.rows import rows
 from apiext.go_types.sources import KIND
 from apiext.go_types.tables import model, model_files, types_of
@@ -73,8 +74,7 @@ _ZERO_COUNTS = frozenset(
 def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
     """Return model name → published schema for all kinds of a version.
 
-    These are the kind itself, its list and its subresources. In v3, add the types of ``openapi_own.yaml`` to which a
-    built-in kind refers.
+    These are the kind itself, its list, and those of its subresources that have no resource of their own.
     """
     found = {types.model_name(served, served.names.kind): object_schema(served, v2=v2)}
     if "list" in served.published.verbs:
@@ -82,11 +82,10 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
     for one in served.endpoints.values():
         model = one.model
         # the model of Scale returns no schema, since Scale is published once for all resources
-        if one.partial and (schema := model.schema()) is not None:
+        known = (model.group, model.version, model.kind) in _with_resource()
+        if one.partial and not known and (schema := model.schema()) is not None:
             name = types.typed_model_name(model.group, model.version, model.kind)
             found[name] = _object(schema, v2) | _named(model.group, model.version, model.kind)
-    if served.model.typed and not v2:  # the v2 document has these types once, for all groups
-        found |= types.own_types(types.referred_to(found))
     return found
 
 
@@ -106,6 +105,12 @@ def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
         found |= todo
         todo = {below for name in todo for below in _models_within(name)} - found
     return tuple(sorted(found - own))
+
+
+@cache
+def _with_resource() -> frozenset[tuple[str, str, str]]:
+    """Return (group, version, kind) of all built-in kinds that have a resource."""
+    return frozenset((one.group, one.version, one.kind) for row in rows() for one in row.all_versions())
 
 
 @cache
@@ -208,14 +213,14 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
 def _merged(found: Document, keys: Mapping[str, str]) -> None:
     """Add the merge keys of lists for strategic merge patches.
 
-    ``keys`` is dotted path → merge key, "" for a set. Ignore lists in separate models, since these models themselves
-    have the merge keys.
+    ``keys`` is dotted path → merge key, "" for a set. Ignore fields in separate models and maps that a patch
+    replaces, since their schemas have the patch strategies.
     """
     for path, key in keys.items():
         at: Document | None = found
         for name in path.split("."):
             at = (at or {}).get("items", at or {}).get("properties", {}).get(name)
-        if at is None:
+        if at is None or key == REPLACED:
             continue
         at["x-kubernetes-patch-strategy"] = "merge"
         if key:

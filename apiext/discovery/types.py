@@ -33,8 +33,14 @@ SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _PACKAGES = {  # group → Go package, if the name of the package does not follow the usual rule
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+    "apiregistration.k8s.io": "io.k8s.kube-aggregator.pkg.apis.apiregistration",
 }
-_RESERVED = ("io.k8s.api.", "io.k8s.apimachinery.pkg.", "io.k8s.apiextensions-apiserver.pkg.")
+_RESERVED = (
+    "io.k8s.api.",
+    "io.k8s.apimachinery.pkg.",
+    "io.k8s.apiextensions-apiserver.pkg.",
+    "io.k8s.kube-aggregator.pkg.",
+)
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 API_VERSION = (
     "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized "
@@ -184,16 +190,19 @@ def _v2_property(schema: View) -> Document:
     return reference_in_v2(schema) or in_v2(schema)
 
 
-def reference_in_v2(schema: View) -> Document | None:
-    """Return the OpenAPI v2 form of a schema that is only a reference.
+_BESIDE_REFERENCE = ("description", "x-kubernetes-map-type", "x-kubernetes-patch-strategy")
 
-    Return None for any other schema.
+
+def reference_in_v2(schema: View) -> Document | None:
+    """Return the OpenAPI v2 form of a schema that is a reference.
+
+    The form has the description, map type and patch strategy of the field, too. Return None for any other schema.
     """
     only = list(schema.get("allOf") or ())
     target = only[0].get("$ref") if len(only) == 1 else schema.get("$ref")
     if target is None:
         return None
-    kept = {"description": schema["description"]} if "description" in schema else {}
+    kept = {key: schema[key] for key in _BESIDE_REFERENCE if key in schema}
     return kept | {"$ref": _v2_reference(target)}
 
 

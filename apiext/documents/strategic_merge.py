@@ -1,7 +1,8 @@
 """Apply strategic merge patches: merge patches whose arrays may merge by key (KUB-003).
 
 ``lists`` maps the dotted path of an array (without indices) to its merge key. An empty key stands for an array of
-scalars that merges as a set. A patch replaces an array whose path is not in ``lists``.
+scalars that merges as a set. A patch replaces an array whose path is not in ``lists``, and a map whose path has the
+value REPLACED.
 """
 
 from collections import deque
@@ -15,6 +16,8 @@ DIRECTIVE = "$patch"
 RETAIN = "$retainKeys"
 ORDER = "$setElementOrder"
 DELETE_SCALARS = "$deleteFromPrimitiveList"
+REPLACED = "$replaced"
+"""Value in ``lists`` of a map that a patch replaces, together with the directives and nulls in the patch."""
 
 _DROPPED = object()  # stands for a value that is a directive, and for a missing merge key
 _GO_TYPES = {
@@ -115,7 +118,7 @@ def _merge_member(result: Document, key: str, value: Any, lists: Mapping[str, st
     if value is None:
         result.pop(key, None)
     elif isinstance(value, dict) and isinstance(before, dict):
-        result[key] = _merge_map(before, value, lists, where)
+        result[key] = clone(value) if lists.get(where) == REPLACED else _merge_map(before, value, lists, where)
     elif isinstance(value, list) and isinstance(before, list):
         result[key] = _merge_list(before, value, lists, where) if where in lists else clone(value)
     else:

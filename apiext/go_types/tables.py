@@ -13,7 +13,8 @@ The text of a field is ``<type><flags> = <number> | <description>``:
 - ``<number>`` is the protobuf number.
 
 A type whose entry is a string, such as ``PreemptionPolicy: string``, is a Go name for a scalar, list or map. The words
-after the scalar are the values of an enumeration, which OpenAPI publishes; ``''`` is the empty string.
+after the scalar are the values of an enumeration, which OpenAPI publishes; ``''`` is the empty string, and ``'cert
+sign'`` is one value.
 """
 
 import re
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from apiext.documents.document import Document, clone
+from apiext.documents.strategic_merge import REPLACED
 from apiext.go_types import filling
 from apiext.go_types.scalars import METADATA, SCHEMA, IntOrText, Quantity, union
 from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, PACKAGE, USES, load
@@ -38,6 +40,7 @@ REFERENCE = "#/components/schemas/"
 _SHARED = "meta"
 INLINE = "&"
 """Flag of an embedded struct."""
+_WORD = re.compile(r"'[^']*'|\S+")
 _FIELD = re.compile(r"(?P<type>[^ ?!&]+)(?P<flags>[?!&]*)(?: = (?P<number>\d+))?(?: \| (?P<description>.*))?")
 
 SCALARS: Mapping[str, GoType] = {
@@ -57,7 +60,13 @@ SCALARS: Mapping[str, GoType] = {
     "ObjectMeta": METADATA,
 }
 _PACKAGES = {"UID": "types"}  # named string → its Go package, if this differs from the package of the file
-_QUANTITY = {"type": "string"}
+
+
+def _reference(model: str) -> Document:
+    return {"allOf": [{"$ref": REFERENCE + model}]}
+
+
+_QUANTITY = _reference("io.k8s.apimachinery.pkg.api.resource.Quantity")
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
@@ -65,16 +74,16 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "int64": {"type": "integer", "format": "int64"},
     "float": {"type": "number", "format": "double"},
     "bytes": {"type": "string", "format": "byte"},
-    "json": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "json": _reference("io.k8s.apimachinery.pkg.runtime.RawExtension"),
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
     "IntOrString": {
         "x-kubernetes-int-or-string": True,  # CEL uses this; OpenAPI documents use the $ref
-        "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}],
+        **_reference("io.k8s.apimachinery.pkg.util.intstr.IntOrString"),
     },
     "Quantity": _QUANTITY,
     "MilliQuantity": _QUANTITY,
-    "ObjectMeta": {"type": "object"},
+    "ObjectMeta": _reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"),
 }
 
 
@@ -157,7 +166,10 @@ class Types:
         self._defaults: dict[str, Callable[[Document], None] | None] = {}
 
     def row(self, name: str) -> Mapping[str, Any]:
-        """Return the entry of a struct, merged with the fields and defaults of its embedded structs."""
+        """Return the entry of a struct, merged with the fields of its embedded structs.
+
+        ``required``, ``defaults`` and ``lists`` are merged, too.
+        """
         found = self._flat.get(name)
         if found is None:
             found = self._flat[name] = self._with_embedded(self.table[name])
@@ -166,6 +178,8 @@ class Types:
     def _with_embedded(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         fields: dict[str, str] = {}
         defaults: dict[str, Any] = {}
+        required: dict[str, None] = {}
+        lists: dict[str, Any] = {}
         special: dict[str, Any] = {}
         within: dict[str, tuple[str, ...]] = {}
         for field, text in row["fields"].items():
@@ -176,6 +190,8 @@ class Types:
             inner = self.row(name)
             fields |= inner["fields"]
             defaults |= inner.get("defaults") or {}
+            required |= dict.fromkeys(inner.get("required") or ())
+            lists |= inner.get("lists") or {}
             special |= {"fill": inner["fill"]} if "fill" in inner else {}
             within |= {own: (name, *inner["within"].get(own, ())) for own in inner["fields"]}
         return {
@@ -183,6 +199,8 @@ class Types:
             **row,
             "fields": fields,
             "defaults": defaults | (row.get("defaults") or {}),
+            "required": list(required | dict.fromkeys(row.get("required") or ())),
+            "lists": lists | (row.get("lists") or {}),
             "within": within,
         }
 
@@ -274,8 +292,12 @@ class Types:
             if "properties" in found["items"]:  # items without properties are a $ref to a model
                 for key, value in self.key_defaults(name[:-2], found.get("x-kubernetes-list-map-keys", ())).items():
                     found["items"]["properties"][key].setdefault("default", value)
+        elif (semantics or {}).get("atomic") and found.get("format") == "byte":  # a list of bytes in Go
+            found["x-kubernetes-list-type"] = "atomic"
         elif (semantics or {}).get("atomic") or (semantics or {}).get("granular"):
             found["x-kubernetes-map-type"] = "atomic" if (semantics or {}).get("atomic") else "granular"
+        if strategy := (semantics or {}).get("patch") or ("merge" if "merge" in (semantics or {}) else ""):
+            found["x-kubernetes-patch-strategy"] = strategy
         return found
 
     def shape(self, name: str) -> Document:
@@ -292,9 +314,9 @@ class Types:
         row = self.table[name]
         if not isinstance(row, str):
             model = row.get("model") or self._model(name)
-            return {"allOf": [{"$ref": REFERENCE + model}]} if model else self.schema(name)
-        scalar, *values = row.split()
-        enum = ["" if value == "''" else value for value in values]
+            return _reference(model) if model else self.schema(name)
+        scalar, *values = _WORD.findall(row)
+        enum = [value.strip("'") for value in values]
         return {**self.shape(scalar), "enum": enum} if enum else self.shape(scalar)
 
     def key_defaults(self, item: str, keys: Iterable[str]) -> dict[str, Any]:
@@ -323,7 +345,7 @@ class Types:
     def merge_keys(self, name: str, path: str = "") -> dict[str, str]:
         """Return path of a list → merge key of the list, for strategic merge patches.
 
-        The merge key is empty for a set.
+        The merge key is empty for a set. The path of a struct that a patch replaces has the value REPLACED.
         """
         found: dict[str, str] = {}
         row = self.row(name)
@@ -333,6 +355,8 @@ class Types:
             inner = split(text).type.removesuffix("[]").removesuffix("{}")
             if "merge" in lists.get(field, {}):
                 found[here] = lists[field]["merge"]
+            if lists.get(field, {}).get("patch") == "replace":
+                found[here] = REPLACED
             if self.is_struct(inner):
                 found |= self.merge_keys(inner, here)
         return found
@@ -388,7 +412,7 @@ class Types:
 
 
 def _list_type(semantics: Mapping[str, Any]) -> Document:
-    """Return the OpenAPI extensions for list types and patch strategies.
+    """Return the OpenAPI extensions for list types and merge keys.
 
     kubectl computes patches with them.
     """
@@ -398,8 +422,4 @@ def _list_type(semantics: Mapping[str, Any]) -> Document:
         found = {"x-kubernetes-list-type": "set" if semantics.get("set") else "atomic"}
     if semantics.get("merge"):
         found["x-kubernetes-patch-merge-key"] = semantics["merge"]
-    if "merge" in semantics:
-        found["x-kubernetes-patch-strategy"] = "merge"
-    if semantics.get("patch"):
-        found["x-kubernetes-patch-strategy"] = semantics["patch"]
     return found

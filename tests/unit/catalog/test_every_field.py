@@ -114,9 +114,8 @@ def value_of(of: GoType, variant: int, above: tuple[str, ...] = ()) -> Any:
     if isinstance(of, Struct):
         if of.name in above:
             return LEAF
-        within = (
-            above and {"apiVersion", "kind", "metadata"} <= of.fields.keys()
-        )  # protobuf messages have no apiVersion and kind there
+        # protobuf messages have no apiVersion and kind there
+        within = above and (of.name == "DeleteOptions" or {"apiVersion", "kind", "metadata"} <= of.fields.keys())
         fields = {name: field for name, field in of.fields.items() if not (within and name in ("apiVersion", "kind"))}
         return {name: value_of(field.type, variant, (*above, of.name)) for name, field in fields.items()}
     if isinstance(of, Special):

@@ -1,6 +1,7 @@
 """Paths and operations of resources and of the server's other endpoints."""
 
 import functools
+import json
 from typing import Any
 
 import orjson
@@ -144,6 +145,22 @@ def test_references_resolve_in_all_documents() -> None:
     for reference in references(v2):
         _, place, name = reference.split("/")
         assert name in v2[place]
+
+
+@pytest.mark.rows("OAS-001", "OAS-002")
+def test_objects_of_documents_have_no_duplicate_fields() -> None:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        assert len(found) == len(pairs), sorted(name for name, _ in pairs)
+        return found
+
+    bodies = [openapi_v2.document(everything(), VERSION).body]
+    for path in documents()[0]:
+        found = openapi_v3.document(everything(), path, VERSION)
+        assert found is not None
+        bodies.append(found.body)
+    for body in bodies:
+        json.loads(body, object_pairs_hook=unique)
 
 
 @pytest.mark.rows("OAS-007")

@@ -193,11 +193,14 @@ def forbidden(path: str, detail: str) -> FieldError:
     return FieldError(FORBIDDEN, path, f"Forbidden: {detail}" if detail else "Forbidden")
 
 
-def too_long(path: str, limit: int) -> FieldError:
-    """Return the error of a string that exceeds its limit in bytes."""
+def too_long(path: str, limit: int, unit: str = "byte") -> FieldError:
+    """Return the error of a string that exceeds its limit.
+
+    ``unit`` is the unit of the limit: byte or character.
+    """
     if limit < 0:
         return FieldError(TOO_LONG, path, "Too long: value is too long")
-    noun = "byte" if limit == 1 else "bytes"
+    noun = unit if limit == 1 else f"{unit}s"
     return FieldError(TOO_LONG, path, f"Too long: may not be more than {limit} {noun}")
 
 

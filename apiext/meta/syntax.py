@@ -31,6 +31,12 @@ _SUBDOMAIN_ERROR = _regex_error(
     _SUBDOMAIN,
     "example.com",
 )
+_SUBDOMAIN_OF_ANY_CASE_ERROR = _regex_error(
+    "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an "
+    "alphanumeric character",
+    _SUBDOMAIN,
+    "Example.com",
+)
 _LABEL_ERROR = _regex_error(
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character",
@@ -92,6 +98,14 @@ def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
     faults = _length(text, MAX_SUBDOMAIN, unit)
     if not dns_like(text):
         faults.append(_SUBDOMAIN_ERROR)
+    return faults
+
+
+def dns1123_subdomain_of_any_case(text: str) -> list[str]:
+    """Return the errors of an RFC 1123 subdomain that may have upper-case letters."""
+    faults = _length(text, MAX_SUBDOMAIN, "characters")
+    if not dns_like(lower(text)):
+        faults.append(_SUBDOMAIN_OF_ANY_CASE_ERROR)
     return faults
 
 

@@ -170,7 +170,6 @@ def _with_new_labels(value: Any) -> Any:
 # --- classes ---
 
 _BINDINGS = ("Immediate", "WaitForFirstConsumer")
-_CLASS_FIELDS = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
 _MAX_PARAMETERS, _MAX_PARAMETER_BYTES = 512, 256 * 1024
 
 
@@ -178,11 +177,8 @@ def validate_class(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a storage class."""
     errors = Errors()
     name = new.get("provisioner") or ""
-    errors += (
-        (invalid("provisioner", name, fault) for fault in syntax.qualified_name(syntax.lower(name)))
-        if name
-        else (required("provisioner"),)
-    )
+    if name:
+        errors += (invalid("provisioner", name, fault) for fault in syntax.qualified_name(syntax.lower(name)))
     errors += _parameters(new.get("parameters") or {})
     if new.get("reclaimPolicy") not in (None, "", "Delete", "Retain"):
         errors.append(not_supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain")))
@@ -192,9 +188,6 @@ def validate_class(new: View, old: View | None) -> list[FieldError]:
     elif mode not in _BINDINGS:
         errors.append(not_supported("volumeBindingMode", mode, _BINDINGS))
     errors += _topologies(new.get("allowedTopologies") or ())
-    if old is not None:
-        changed = (name for name in _CLASS_FIELDS if not same(new.get(name), old.get(name)))
-        errors += (invalid(name, new.get(name), _IMMUTABLE) for name in changed)
     return errors
 
 

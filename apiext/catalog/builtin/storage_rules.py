@@ -51,9 +51,6 @@ def validate_attachment(new: View, old: View | None) -> list[FieldError]:
     if name:
         at = child(path, "persistentVolumeName")
         errors += (invalid(at, name, fault) for fault in syntax.dns1123_subdomain(name))
-    errors += driver_errors(spec.get("attacher") or "", "spec.attacher")
-    if old is not None and not same(spec, old.get("spec") or {}):
-        errors.append(invalid("spec", spec, "field is immutable"))
     return errors
 
 
@@ -133,9 +130,12 @@ def validate_node(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_capacity(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of the topology and the size of a CSIStorageCapacity."""
+    """Return the validation errors of a CSIStorageCapacity, whose topology and class are fixed."""
     errors = Errors(selector_errors(new.get("nodeTopology"), "nodeTopology"))
     size = new.get("capacity")
     if size is not None and value_of(size) < 0:
         errors.append(invalid("capacity", size, "must be greater than or equal to 0"))
+    if old is not None:
+        changed = (name for name in ("nodeTopology", "storageClassName") if not same(new.get(name), old.get(name)))
+        errors += (invalid(name, new.get(name), "field is immutable") for name in changed)
     return errors

@@ -250,11 +250,10 @@ def _stateful_strategy(strategy: View) -> Iterator[FieldError]:
 def validate_replication_controller(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a replication controller."""
     spec: View = new.get("spec") or {}
-    errors = Errors(_counts(spec, "minReadySeconds"))
+    errors = Errors()
     selector: Mapping[str, str] = spec.get("selector") or {}
     if not selector:
         errors.append(required("spec.selector"))
-    errors += _counts(spec, "replicas")
     template = spec.get("template")
     if template is None:
         errors.append(required("spec.template"))

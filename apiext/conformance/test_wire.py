@@ -8,7 +8,7 @@ import pytest
 
 from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import Resource, definition, fresh_group, serve
-from apiext.conformance.support.http_client import DEFINITIONS, TABLE, Client
+from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, TABLE, Client
 from apiext.conformance.support.waiting import until
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -199,6 +199,28 @@ def test_revisions_in_writes_are_compared_as_numbers(api: Client) -> None:
         body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 3}}
         body["metadata"] = {"name": "a", "resourceVersion": text}
         api.put(widgets.path("a") + "/scale?dryRun=All", body).expect(code)
+
+
+@pytest.mark.rows("SRV-008", "WRI-005")
+@pytest.mark.parametrize("revision", ["", "0", "1", "abc"])
+def test_an_error_of_replicas_precedes_that_of_a_revision(api: Client, revision: str) -> None:
+    scale = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}}
+    widgets = serve(api, subresources={"status": {}, **scale})
+    widgets.api.post(widgets.path(), widgets.make("a")).expect(201)
+    metadata = {"resourceVersion": revision}
+    for body, media_type in (
+        ({"metadata": metadata}, MERGE),
+        ([{"op": "add", "path": "/metadata/resourceVersion", "value": revision}], JSON_PATCH),
+    ):
+        refused = widgets.api.patch(widgets.path("a") + "/scale", body, media_type).expect(400)
+        assert refused["message"] == 'the spec replicas field ".spec.size" cannot be empty'
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    path, name = "/apis/apps/v1/namespaces/default/deployments", f"d-{secrets.token_hex(4)}"
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    api.post(path, {"metadata": {"name": name}, "spec": spec}).expect(201)
+    refused = api.patch(f"{path}/{name}/scale", {"metadata": metadata, "spec": {"replicas": -1}}, MERGE).expect(422)
+    assert refused["details"]["causes"][0]["field"] == "spec.replicas"
+    api.delete(f"{path}/{name}").expect(200)
 
 
 @pytest.mark.rows("SRV-001")

@@ -194,7 +194,10 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 
 def too_long(path: str, limit: int, unit: str = "byte") -> FieldError:
-    """Return the error of a string that exceeds its limit in bytes, or in characters."""
+    """Return the error of a string that exceeds its limit.
+
+    ``unit`` is the unit of the limit: byte or character.
+    """
     if limit < 0:
         return FieldError(TOO_LONG, path, "Too long: value is too long")
     noun = unit if limit == 1 else f"{unit}s"

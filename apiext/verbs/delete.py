@@ -221,7 +221,7 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
             log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, user, reason)
             # upstream: the details have no group and no uid, since the object was not decoded
             details = {"name": call.name, "kind": call.served.names.kind}
-            return Outcome(200, document=status.success(details))
+            return Outcome(200, document={**status.success(details), "code": 200})
 
         if options.dry_run:
             return Unconfirmed(deleted())

@@ -27,9 +27,9 @@ class EndpointPart:
         call.exact = call.served.codec.is_normalized(raw)
         return identity.projected(call.endpoint, stored)
 
-    def settle(self, call: Call, shown: Document) -> None:
+    def settle(self, call: Call, new: Document) -> None:
         """Set the namespace of a changed object."""
-        identity.settle_namespace(call, shown)
+        identity.settle_namespace(call, new)
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
         """Return the complete object with the changed part."""
@@ -63,7 +63,7 @@ class ScalePart(EndpointPart):
         call.exact = False
         return ownership.with_owners(call, identity.projected(call.endpoint, stored), stored)
 
-    def settle(self, call: Call, shown: Document) -> None:
+    def settle(self, call: Call, new: Document) -> None:
         """Do nothing: the namespace of a Scale is not set."""
         # upstream: rest.BeforeUpdate gets the object, not the Scale
 

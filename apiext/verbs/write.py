@@ -145,9 +145,10 @@ class Update(Struct):
         """
         call = self.call
         warn_of_owners(call, shown)  # as upstream, this precedes the validation of owners
+        new = part.embed(call, old, shown)  # before the comparison of revisions: a Scale may lack its replicas
         self._check_revision(shown, revision)
-        part.settle(call, shown)
-        new = self._whole_object(part, old, shown)
+        part.settle(call, new)
+        new = self._whole_object(part, old, shown, new)
         validation.validate(call, new, old)  # upstream: a change by a Scale is validated before defaults are set
         # So ``complete`` sets these defaults afterwards.
         return part.complete(call, new)
@@ -168,10 +169,12 @@ class Update(Struct):
             return new, None
         return new, call.served.codec.to_store(new)
 
-    def _whole_object(self, part: EndpointPart, old: View, shown: Document) -> Document:
-        """Return the complete object with the changed part and the fields that the server sets."""
+    def _whole_object(self, part: EndpointPart, old: View, shown: Document, new: Document) -> Document:
+        """Return the complete object with the fields that the server sets.
+
+        ``shown`` is the changed part, ``new`` is the complete object with this part.
+        """
         call = self.call
-        new = part.embed(call, old, shown)
         metadata.fill_on_update(new, old)
         part.own(call, old, shown, new)
         new = call.endpoint.prepared(new, old, self.options.dry_run)

@@ -81,7 +81,7 @@ def _request(new: View) -> Iterator[FieldError]:
     spec = new.get("spec") or {}
     request = spec.get("request") or ""
     if not _is_request(request):
-        yield invalid("spec.request", request, "PEM block type must be CERTIFICATE REQUEST")
+        yield invalid("spec.request", spec.get("request"), "PEM block type must be CERTIFICATE REQUEST")
     usages = spec.get("usages") or ()
     if not usages:
         yield required("spec.usages")

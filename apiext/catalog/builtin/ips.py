@@ -39,6 +39,15 @@ def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[Fiel
         yield invalid(path, text, "must not be an IPv4-mapped IPv6 address")
 
 
+def canonical_address_errors(path: str, text: str) -> Iterator[FieldError]:
+    """Yield the error of an address that is invalid or not in canonical form."""
+    faults = list(address_errors(path, text, ()))
+    yield from faults
+    shown = str(address_of(text))
+    if not faults and shown != text:
+        yield invalid(path, text, f"must be in canonical form ({go_quote(shown)})")
+
+
 def special_errors(path: str, text: str) -> Iterator[FieldError]:
     """Yield the errors of an address that is invalid, unspecified, loopback or link-local."""
     address = address_of(text)
@@ -78,7 +87,7 @@ def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[Fiel
     """
     if text in kept:
         return
-    network = _network_of(text)
+    network = network_of(text)
     if network is None:
         yield invalid(path, text, _NO_NETWORK)
     elif _has_zeros(text):
@@ -94,12 +103,12 @@ def is_network(text: str) -> bool:
 
     As upstream, accept leading zeros, and bits beyond the prefix length.
     """
-    return _network_of(text) is not None
+    return network_of(text) is not None
 
 
 def network_warnings(path: str, text: str) -> Iterator[str]:
     """Yield the warnings about the form of a CIDR."""
-    network = _network_of(text)
+    network = network_of(text)
     if network is None:
         return
     address, shown, clean = address_of(text.partition("/")[0]), go_quote(str(network)), True
@@ -113,7 +122,22 @@ def network_warnings(path: str, text: str) -> Iterator[str]:
         yield f"{path}: IPv6 CIDR value {go_quote(text)} should be in RFC 5952 canonical format ({shown})"
 
 
-def _network_of(text: str) -> IPv4Network | IPv6Network | None:
+def is_strict_subset(part: IPv4Network | IPv6Network, whole: IPv4Network | IPv6Network) -> bool:
+    """Return whether a network is in another one and has a longer prefix.
+
+    As in Go, IPv4-mapped IPv6 addresses are IPv4 addresses, but their prefixes are compared as they are.
+    """
+    first = whole.network_address
+    plain, length = _plain(first), whole.prefixlen - (96 if _is_mapped(first) else 0)
+    return _plain(part.network_address) in ip_network((plain, length)) and whole.prefixlen < part.prefixlen
+
+
+def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def network_of(text: str) -> IPv4Network | IPv6Network | None:
+    """Parse a CIDR; return None if it is invalid. As upstream, accept leading zeros."""
     first, _, length = text.partition("/")
     address = address_of(first)
     if address is None or not re.fullmatch("[0-9]{1,9}", length):

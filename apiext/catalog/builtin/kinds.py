@@ -17,7 +17,7 @@ from apiext.catalog.builtin.functions import (
     never_slow,
     slow_until_imported,
 )
-from apiext.catalog.builtin.rules import Validate, compile_rules
+from apiext.catalog.builtin.rules import Validate, compile_rules, split_declared
 from apiext.catalog.builtin.scales import builtin_scale
 from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.merge_types import table_type
@@ -270,15 +270,19 @@ def _validation(row: Row) -> Validation:
 
 
 def _validate(kind: str, rules: Sequence[Mapping[str, Any]], validate: str) -> Validate | None:
-    """Return the validation of a kind: its rules, then its function.
+    """Return the validation of a kind: its rules, then its function, then its declared rules.
 
-    Return None if the row has neither.
+    Return None if the row has none of them.
     """
-    own: Validate | None = function(validate) if validate else None
-    if not rules:
-        return own
-    by_rules = compile_rules(kind, rules)
-    return by_rules if own is None else lambda new, old: by_rules(new, old) + own(new, old)
+    first, last = split_declared(rules)
+    parts: list[Validate] = [compile_rules(kind, first)] if first else []
+    if validate:
+        parts.append(function(validate))
+    if last:
+        parts.append(compile_rules(kind, last))
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return lambda new, old: [error for part in parts for error in part(new, old)]
 
 
 def _codec(row: Row, kind: _Kind) -> Codec:

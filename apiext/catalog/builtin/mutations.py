@@ -74,4 +74,7 @@ def _stored_expressions(before: View) -> frozenset[str]:
 
 def binding_errors(new: View) -> Iterator[FieldError]:
     """Yield the validation errors of a binding."""
-    return policy_rules.binding_errors(new.get("spec") or {}, MUTATED_OPERATIONS)
+    spec: View = new.get("spec") or {}
+    if not spec.get("policyName"):
+        yield required("spec.policyName")
+    yield from policy_rules.binding_errors(spec, MUTATED_OPERATIONS)

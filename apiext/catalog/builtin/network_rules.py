@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from apiext.catalog.builtin.ips import address_errors, network_errors, special_errors
+from apiext.catalog.builtin.ips import (
+    address_errors,
+    canonical_address_errors,
+    is_strict_subset,
+    network_errors,
+    network_of,
+    special_errors,
+)
 from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
 from apiext.documents.equality import same
@@ -219,8 +226,6 @@ def _peer(peer: View, path: str) -> Iterator[FieldError]:
         yield from _block(block, f"{path}.ipBlock")
     if block is not None and len(given) > 1:
         yield forbidden(path, "may not specify both ipBlock and another peer")
-    if block is not None and not block.get("cidr"):
-        yield required(f"{path}.ipBlock.cidr")
     if not given:
         yield required(path, "must specify a peer")
 
@@ -230,8 +235,14 @@ def _block(block: View, path: str) -> Iterator[FieldError]:
     if not cidr:
         return
     yield from network_errors(f"{path}.cidr", cidr, ())
+    whole = network_of(cidr)
+    if whole is None:
+        return
     for index, one in enumerate(block.get("except") or ()):
-        yield from network_errors(f"{path}.except[{index}]", one, ())
+        at, part = f"{path}.except[{index}]", network_of(one)
+        yield from network_errors(at, one, ())
+        if part is not None and not is_strict_subset(part, whole):
+            yield invalid(at, one, "must be a strict subset of `cidr`")
 
 
 # --- classes ---
@@ -296,6 +307,7 @@ def validate_ingress_class(new: View, old: View | None) -> list[FieldError]:
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _MAX_HINTS = 8
+_MAX_ENDPOINTS = 1000
 
 
 def validate_endpoints(new: View, old: View | None) -> list[FieldError]:
@@ -367,46 +379,68 @@ def validate_endpoint_slice(new: View, old: View | None) -> list[FieldError]:
         errors += _protocol(port.get("protocol"), port, path)
     if old is not None and same(new.get("endpoints"), old.get("endpoints")):
         return errors
-    for index, one in enumerate(new.get("endpoints") or ()):
+    endpoints = new.get("endpoints") or ()
+    if len(endpoints) > _MAX_ENDPOINTS:
+        errors.append(too_many("endpoints", len(endpoints), _MAX_ENDPOINTS))
+        return errors
+    for index, one in enumerate(endpoints):
         errors += _endpoint(one, new.get("addressType") or "", item("endpoints", index))
     return errors
 
 
 def _endpoint(one: View, kind: str, path: str) -> Iterator[FieldError]:
-    at_all, addresses = child(path, "addresses"), one.get("addresses") or ()
-    if not addresses:
-        yield required(at_all)
-    for index, address in enumerate(addresses):
+    at_all = child(path, "addresses")
+    for index, address in enumerate(one.get("addresses") or ()):
         yield from _typed_address(address, kind, at_all, item(at_all, index))
     node, hostname = one.get("nodeName"), one.get("hostname")
     if node is not None:
         yield from (invalid(child(path, "nodeName"), node, fault) for fault in syntax.dns1123_subdomain(node))
     if hostname is not None:
         yield from (invalid(child(path, "hostname"), hostname, fault) for fault in syntax.dns1123_label(hostname))
+    yield from _hints(one.get("hints") or {}, child(path, "hints"))
+
+
+def _hints(hints: View, path: str) -> Iterator[FieldError]:
     for part, faults in (("forZones", syntax.label_value), ("forNodes", syntax.dns1123_subdomain)):
-        hints = (one.get("hints") or {}).get(part) or ()
-        at_all = child(child(path, "hints"), part)
-        if len(hints) > _MAX_HINTS:
-            yield too_many(at_all, len(hints), _MAX_HINTS)
-        names = [hint.get("name") or "" for hint in hints]
+        at_all, names = child(path, part), [hint.get("name") or "" for hint in hints.get(part) or ()]
+        if len(names) > _MAX_HINTS:
+            yield too_many(at_all, len(names), _MAX_HINTS)
+            return
         for index, name in enumerate(names):
             at = child(item(at_all, index), "name")
             if name in names[:index]:
                 yield duplicate(at, name)
-            elif len(hints) <= _MAX_HINTS:
-                yield from (invalid(at, name, fault) for fault in faults(name))
+            yield from (invalid(at, name, fault) for fault in faults(name))
 
 
 def _typed_address(address: str, kind: str, at_all: str, path: str) -> Iterator[FieldError]:
+    if kind == "FQDN":
+        yield from _domain(address, path)
     if kind not in ("IPv4", "IPv6"):
         return
-    faults = list(address_errors(path, address, ()))
+    faults = list(address_errors(path, address, ()) if kind == "IPv4" else canonical_address_errors(path, address))
     if faults:
         yield from faults
         return
     if (":" in address) is (kind == "IPv4"):
         yield invalid(at_all, address, f"must be an {kind} address")
     yield from special_errors(path, address)
+
+
+def _domain(name: str, path: str) -> Iterator[FieldError]:
+    """Yield the error of a domain name, which may end with a dot."""
+    shown = name.removesuffix(".")
+    if not name:
+        yield required(path)
+    elif faults := syntax.dns1123_subdomain(shown):
+        yield invalid(path, shown, ",".join(faults))
+    elif "." not in shown:
+        yield invalid(path, shown, "should be a domain with at least two segments separated by dots")
+    else:
+        for label in shown.split("."):
+            if faults := syntax.dns1123_label(label):
+                yield invalid(path, label, ",".join(faults))
+                return
 
 
 # --- API services ---

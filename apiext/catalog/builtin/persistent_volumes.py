@@ -170,7 +170,6 @@ def _with_new_labels(value: Any) -> Any:
 # --- classes ---
 
 _BINDINGS = ("Immediate", "WaitForFirstConsumer")
-_CLASS_FIELDS = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
 _MAX_PARAMETERS, _MAX_PARAMETER_BYTES = 512, 256 * 1024
 
 
@@ -180,8 +179,6 @@ def validate_class(new: View, old: View | None) -> list[FieldError]:
     name = new.get("provisioner") or ""
     lowered = syntax.lower(name)
     errors += (invalid("provisioner", lowered, fault) for fault in syntax.qualified_name(lowered) if name)
-    if not name and old is not None:
-        errors.append(required("provisioner"))
     errors += _parameters(new.get("parameters") or {})
     if new.get("reclaimPolicy") not in (None, "", "Delete", "Retain"):
         errors.append(not_supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain")))
@@ -191,11 +188,6 @@ def validate_class(new: View, old: View | None) -> list[FieldError]:
     elif mode not in _BINDINGS:
         errors.append(not_supported("volumeBindingMode", mode, _BINDINGS))
     errors += _topologies(new.get("allowedTopologies") or ())
-    if not name and old is None:
-        errors.append(required("provisioner"))
-    if old is not None:
-        changed = (name for name in _CLASS_FIELDS if not same(new.get(name), old.get(name)))
-        errors += (invalid(name, new.get(name), _IMMUTABLE) for name in changed)
     return errors
 
 

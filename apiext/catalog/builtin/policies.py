@@ -109,6 +109,7 @@ def binding_errors(new: View) -> Iterator[FieldError]:
     spec: View = new.get("spec") or {}
     yield from policy_rules.binding_errors(spec)
     yield from _action_errors(spec.get("validationActions") or (), "spec.validationActions")
+    yield from (required(f"spec.{name}") for name in ("policyName", "validationActions") if not spec.get(name))
 
 
 def _action_errors(actions: Sequence[str], path: str) -> Iterator[FieldError]:
@@ -125,5 +126,3 @@ def _action_errors(actions: Sequence[str], path: str) -> Iterator[FieldError]:
             "response and headers serves no purpose)"
         )
         yield invalid(path, list(actions), text)
-    if not actions:
-        yield required(path, "at least one validation action is required")

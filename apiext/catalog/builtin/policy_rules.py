@@ -85,14 +85,11 @@ def within_spec(
 
 
 def binding_errors(spec: View, operations: Sequence[str] = ()) -> Iterator[FieldError]:
-    """Yield the validation errors of the spec of a binding.
+    """Yield the validation errors of the spec of a binding; its policyName may be absent.
 
     ``operations`` has the same meaning as in spec_errors.
     """
-    policy = spec.get("policyName") or ""
-    if not policy:
-        yield required("spec.policyName")
-    else:
+    if policy := spec.get("policyName"):
         yield from (invalid("spec.policyName", policy, fault) for fault in dns1123_subdomain(policy))
     if spec.get("paramRef") is not None:
         yield from _param_ref_errors(spec["paramRef"], "spec.paramRef")

@@ -12,10 +12,11 @@ from apiext.documents.document import View
 from apiext.documents.equality import same
 from apiext.go_types.sources import TYPE_RULES, load
 from apiext.meta import syntax
-from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
+from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required, too_many
 
 Validate = Callable[[View, View | None], list[FieldError]]
 EACH_ITEM, EACH_VALUE = "[]", "{}"
+DECLARED = "declared"
 IMMUTABLE = "field is immutable"
 NEW: Any = object()
 """The old value of a field in a new object, list item or map entry."""
@@ -30,6 +31,14 @@ class Found(NamedTuple):
 
 
 Check = Callable[[Found], Iterator[FieldError]]
+
+
+def split_declared(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Divide the rules of a kind: those without ``declared``, and those with ``declared``.
+
+    The errors of the second part follow all other errors of an object.
+    """
+    return [row for row in rows if not row.get(DECLARED)], [row for row in rows if row.get(DECLARED)]
 
 
 def compile_rules(kind: str, rows: Sequence[Mapping[str, Any]]) -> Validate:
@@ -111,13 +120,25 @@ def _values(steps: tuple[str, ...], at: Found) -> Iterator[Found]:
 
 
 def _checks(type_: str, row: Mapping[str, Any]) -> list[Check]:
-    words = [word for word in row if word not in ("path", _SAYS, _EMPTY, *_LIMITS)]
+    words = [word for word in row if word not in ("path", DECLARED, _SAYS, _EMPTY, *_LIMITS)]
     unknown = [word for word in words if word not in _RULES]
     if unknown:
-        known = ", ".join((*_RULES, *_LIMITS, _SAYS, _EMPTY))
+        known = ", ".join((*_RULES, *_LIMITS, _SAYS, _EMPTY, DECLARED))
         raise ValueError(f"{type_}: rule of {row['path']}: {unknown[0]} is no rule; there are {known}")
-    made = [(_WITH_EMPTY if row.get(_EMPTY) else _RULES).get(word, _RULES[word])(row[word]) for word in words]
-    return [*made, _within(row)] if row.keys() & set(_LIMITS) else made
+    variants = {**(_WITH_EMPTY if row.get(_EMPTY) else {}), **(_WHEN_DECLARED if row.get(DECLARED) else {})}
+    made = [variants.get(word, _RULES[word])(row[word]) for word in words]
+    checks = [*made, _within(row)] if row.keys() & set(_LIMITS) else made
+    return [_of_changed(check) for check in checks] if row.get(DECLARED) else checks
+
+
+def _of_changed(check: Check) -> Check:
+    """Return the check without errors for a value that an update does not change."""
+
+    def checked(found: Found) -> Iterator[FieldError]:
+        if found.before is NEW or not same(found.value, found.before):
+            yield from check(found)
+
+    return checked
 
 
 def _required(detail: Any) -> Check:
@@ -156,6 +177,26 @@ def _immutable(detail: Any) -> Check:
     return check
 
 
+def _immutable_without_value(_: Any) -> Check:
+    """Compile ``immutable`` of a declared rule; its error has null in place of the value."""
+
+    def check(found: Found) -> Iterator[FieldError]:
+        if found.before is not NEW:
+            yield invalid(found.path, None, IMMUTABLE)
+
+    return check
+
+
+def _most(limit: Any) -> Check:
+    """Compile ``most``: the largest number of items of a list."""
+
+    def check(found: Found) -> Iterator[FieldError]:
+        if len(found.value or ()) > limit:
+            yield too_many(found.path, len(found.value), limit)
+
+    return check
+
+
 def _format(name: Any, *, of_empty: bool = False) -> Check:
     """Compile ``format``: the name of a function in apiext.meta.syntax."""
     messages: Callable[[str], list[str]] = getattr(syntax, name)
@@ -189,9 +230,11 @@ _RULES: Mapping[str, Callable[[Any], Check]] = {
     "immutable": _immutable,
     "format": _format,
     "type": _type,
+    "most": _most,
 }
 _WITH_EMPTY: Mapping[str, Callable[[Any], Check]] = {"enum": _enum_or_absent, "format": _format_of_empty}
 """Rules that also validate empty strings, if the row has ``empty``; ``format`` then treats an absent value as empty."""
+_WHEN_DECLARED: Mapping[str, Callable[[Any], Check]] = {"immutable": _immutable_without_value}
 _EMPTY, _SAYS = "empty", "says"
 _LIMITS = ("min", "max", "above")
 

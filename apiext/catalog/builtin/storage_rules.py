@@ -58,7 +58,7 @@ def validate_attachment(new: View, old: View | None) -> list[FieldError]:
     if old is None:
         errors += _attacher(attacher)
     elif not same(spec, old.get("spec") or {}):
-        errors.append(invalid("spec", spec, _IMMUTABLE))
+        errors.append(invalid("spec", None, _IMMUTABLE))
     return errors
 
 

@@ -263,7 +263,6 @@ def validate_replication_controller(new: View, old: View | None) -> list[FieldEr
     errors = Errors(_replication_errors(spec))
     if name and old is None:
         errors += (invalid("metadata.name", name, fault) for fault in syntax.long_name(name))
-    errors += _counts(spec, "replicas", "minReadySeconds")
     return errors
 
 
@@ -324,7 +323,7 @@ def validate_runtime_class(new: View, old: View | None) -> list[FieldError]:
         if one in tolerations[:index]:
             errors.append(duplicate(f"scheduling.tolerations[{index}]", one))
     if old is not None and not same(new.get("handler"), old.get("handler")):
-        errors.append(invalid("handler", handler, _IMMUTABLE))
+        errors.append(invalid("handler", None, _IMMUTABLE))
     if not handler:
         errors.append(required("handler"))
     elif old is None:

@@ -479,6 +479,19 @@ RULES = [
     ({"path": "a[]", "type": "KeyToPath"}, {"a": [{"key": "k", "path": "../p"}, {"path": "p"}]}, None,
      ['a[0].path: Invalid value: "../p": must not contain', "a[1].key: Required value"]),
     ({"path": "a", "type": "KeyToPath"}, {}, None, []),
+    ({"path": "a", "most": 2}, {"a": [1, 2, 3]}, None, ["a: Too many: 3: must have at most 2 items"]),
+    ({"path": "a", "most": 2}, {"a": [1, 2]}, None, []),
+    ({"path": "a", "most": 2}, {}, None, []),
+    ({"path": "a", "immutable": True, "declared": True}, {"a": 2}, {"a": 1},
+     ["a: Invalid value: null: field is immutable"]),
+    ({"path": "a", "immutable": True, "declared": True}, {"a": 2}, None, []),
+    ({"path": "a", "immutable": True, "declared": True}, {"a": 2}, {"a": 2}, []),
+    ({"path": "a", "min": 0, "declared": True}, {"a": -1}, {"a": -1}, []),
+    ({"path": "a", "min": 0, "declared": True}, {"a": -2}, {"a": -1},
+     ["a: Invalid value: -2: must be greater than or equal to 0"]),
+    ({"path": "a", "format": "long_name_caseless"}, {"a": "A.b"}, None, []),
+    ({"path": "a", "format": "long_name_caseless"}, {"a": "A_"}, None,
+     ['a: Invalid value: "A_": an RFC 1123 subdomain must consist of alphanumeric characters']),
 ]  # fmt: skip
 
 
@@ -493,7 +506,7 @@ def test_validation_rules_report_errors(
 
 
 def test_unknown_rule_key_is_refused() -> None:
-    known = "required, enum, immutable, format, type, min, max, above, says, empty"
+    known = "required, enum, immutable, format, type, most, min, max, above, says, empty, declared"
     with pytest.raises(ValueError, match=f"^RankClass: rule of a: unique is no rule; there are {known}$"):
         compile_rules("RankClass", [{"path": "a", "unique": True}])
 

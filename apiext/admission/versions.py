@@ -144,7 +144,7 @@ def check_metadata(served: ServedVersion, metadata: Any) -> None:
     elif metadata is None:
         return
     else:
-        fault = f"expected map[string]interface {{}}, got {_GO_TYPES[metadata.__class__]}"
+        fault = f"expected map[string]interface{{}}, got {_GO_TYPES[metadata.__class__]}"
     names = served.names
     name = metadata.get("name") if isinstance(metadata, dict) else None
     shown = name if isinstance(name, str) else ""

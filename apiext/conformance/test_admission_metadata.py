@@ -179,13 +179,14 @@ def test_a_review_shows_an_empty_list_of_rules_as_sent(api: Client, hook: Webhoo
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        ("labels/a", 1, "cannot convert int64 to string"),
-        ("labels", "x", "cannot restore map from string"),
-        ("annotations", {"a": True}, "unrecognized type: string"),
-        ("finalizers", [1], "cannot convert int64 to string"),
-        ("generateName", 5, "cannot convert int64 to string"),
-        ("ownerReferences", {"a": "b"}, "cannot restore slice from map"),
-        ("managedFields", "x", "cannot restore slice from string"),
+        ("", 3, "3: expected map[string]interface{}, got int64"),
+        ("/labels/a", 1, "}: cannot convert int64 to string"),
+        ("/labels", "x", "}: cannot restore map from string"),
+        ("/annotations", {"a": True}, "}: unrecognized type: string"),
+        ("/finalizers", [1], "}: cannot convert int64 to string"),
+        ("/generateName", 5, "}: cannot convert int64 to string"),
+        ("/ownerReferences", {"a": "b"}, "}: cannot restore slice from map"),
+        ("/managedFields", "x", "}: cannot restore slice from string"),
     ],
 )
 def test_metadata_of_a_wrong_type_from_a_webhook_is_refused(
@@ -194,7 +195,7 @@ def test_metadata_of_a_wrong_type_from_a_webhook_is_refused(
     stored = widgets.make("a", color="red")
     stored["metadata"]["labels"] = {"keep": "1"}
     api.post(widgets.path(), stored).expect(201)
-    hook.answer = patch({"op": "add", "path": f"/metadata/{path}", "value": value})
+    hook.answer = patch({"op": "add", "path": f"/metadata{path}", "value": value})
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
         for answer in (
             api.patch(widgets.path("a"), {"spec": {"color": "blue"}}),
@@ -202,6 +203,6 @@ def test_metadata_of_a_wrong_type_from_a_webhook_is_refused(
         ):
             (cause,) = answer.expect(422)["details"]["causes"]
             assert (cause["reason"], cause["field"]) == ("FieldValueInvalid", "metadata")
-            assert cause["message"].endswith(f"}}: {says}")
+            assert cause["message"].endswith(says)
     found = api.get(widgets.path("a")).expect(200)
     assert (found["metadata"]["labels"], found["spec"]["color"]) == ({"keep": "1"}, "red")

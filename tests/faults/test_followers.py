@@ -69,7 +69,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/migrations.py Migrations.start": (MIGRATIONS,),
     "controllers/peers.py Peers.follow": (DEFINITIONS, NAMESPACES),
     "controllers/policies.py Policies.start": (f"{ADMISSION}/validatingadmissionpolicies",),
-    "controllers/protection.py Protection._follow_users": (PODS, CLAIMS, VOLUMES),
+    "controllers/protection.py Protection._follow_consumers": (PODS, CLAIMS, VOLUMES),
     "controllers/protection.py Protection.start": PROTECTED,
     "controllers/quotas.py Quotas._follow": (PODS, CONFIG_MAPS),
     "controllers/quotas.py Quotas.start": (QUOTAS,),

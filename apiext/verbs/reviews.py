@@ -15,7 +15,6 @@ from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import MASTERS, User
 from apiext.catalog.builtin.requirements import field_requirement_errors, label_requirement_errors
-from apiext.catalog.builtin.token_rules import names_webhook, token_request_errors
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode_in_order
 from apiext.documents.go_json import in_order
@@ -343,6 +342,8 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
         raise status.conflict(_TOKEN_REQUESTS, call.name, text)
     if verbs.accounts is None:
         raise status.unavailable("this server does not issue tokens")
+    from apiext.catalog.builtin.token_rules import token_request_errors  # a plain start needs no tokens (decision 36)
+
     spec = {**document["spec"], "audiences": document["spec"].get("audiences") or list(verbs.accounts.audiences)}
     place = {"name": call.name, "namespace": account.namespace, "uid": account.uid}
     metadata = {**document["metadata"], **place, "creationTimestamp": verbs.clock()}
@@ -373,6 +374,8 @@ async def _bound(verbs: Verbs, call: Call, reference: View) -> Mapping[str, Boun
     kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
     bindable = _BINDABLE.get(kind)
     if bindable is None or group:
+        from apiext.catalog.builtin.token_rules import names_webhook
+
         why = _DISABLED if names_webhook(reference) else ""
         raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}{why}")
     if not name:
